@@ -1,0 +1,148 @@
+"""The command line: a table from name to function. The only file that imports the command-line library."""
+
+import difflib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from tcm.errors import InputError, Interrupted
+
+
+class Command(NamedTuple):
+    """A row of the table of commands."""
+
+    purpose: str
+    example: str
+
+
+COMMANDS = {
+    "demo": Command("Compare two methods on the built-in data, in a few minutes on a CPU.", "tcm demo"),
+    "data check": Command("Read every image of a data set and report what is wrong.", "tcm data check office-home"),
+    "data pack": Command(
+        "Decode and resize the images once, so that training starts at once.",
+        "tcm data pack --data.root office-home --data.source Art --data.target Clipart",
+    ),
+    "train erm": Command(
+        "Train on the labelled source alone: what every other method must beat.",
+        "tcm train erm --data.source-dir photos --data.target-dir cliparts --out runs/erm",
+    ),
+    "train dann": Command(
+        "Train with domain-adversarial features (Ganin et al., 2016).",
+        "tcm train dann --data.root office-home --data.source Art --data.target Clipart --out runs/a2c",
+    ),
+    "evaluate": Command("Score a finished run on its target domain.", "tcm evaluate runs/a2c"),
+    "predict": Command("Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv"),
+    "report": Command("Write one HTML page about one or more runs.", "tcm report runs/erm runs/a2c --out report"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; its exit code: 0 done, 1 problems found, 2 bad input, 128 + n stopped by signal n."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print_help()
+        return 0
+    try:
+        return run_command(*split_command(words))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except Interrupted as stopped:
+        print(stopped, file=sys.stderr)
+        return 128 + stopped.signal_number
+    except KeyboardInterrupt:
+        print("stopped; repeat the command to go on", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def split_command(words: list[str]) -> tuple[str, list[str]]:
+    """The command's name (one word or two) and its options."""
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if name in COMMANDS:
+            return name, words[count:]
+    group = [name for name in COMMANDS if name.split()[0] == words[0]]
+    if group and (len(words) == 1 or words[1] in ("-h", "--help")):
+        print_help(group)
+        raise SystemExit(0 if len(words) > 1 else 2)
+    asked = " ".join(words[:2] if group else words[:1])
+    near = difflib.get_close_matches(asked, group or COMMANDS, n=1, cutoff=0.4)
+    hint = f'did you mean "tcm {near[0]}"?' if near else "tcm --help lists them"
+    raise InputError(f'there is no command "tcm {asked}"; {hint}')
+
+
+def run_command(name: str, options: list[str]) -> int:
+    """Parses the options against the command's signature and calls it."""
+    # Imported here, because torch takes seconds to load and help should not.
+    import tyro
+
+    function, positional = implementation(name)
+    options = ["--quiet" if word == "-q" else word for word in options]
+    config = (tyro.conf.PositionalRequiredArgs,) if positional else ()
+    call = tyro.cli(function, prog=f"tcm {name}", args=options, config=config)
+    return int(call)
+
+
+def implementation(name: str) -> tuple[Callable[..., Any], bool]:
+    """The function behind a command, and whether its required arguments stand without option names."""
+    from tcm import commands
+
+    if name.startswith("train "):
+        return train_command(name.removeprefix("train ")), False
+    functions: dict[str, Callable[..., int]] = {
+        "demo": commands.demo,
+        "data check": commands.data_check,
+        "data pack": commands.data_pack,
+        "evaluate": commands.evaluate,
+        "predict": commands.predict,
+        "report": commands.report,
+    }
+    return functions[name], name in ("evaluate", "predict", "report")
+
+
+def train_command(method: str) -> Callable[..., int]:
+    """A function whose signature holds the options of this method."""
+    from pathlib import Path
+    from typing import Annotated
+
+    import tyro
+
+    from tcm.commands import train_method
+    from tcm.experiment import TrainConfig
+    from tcm.methods import METHODS
+
+    def train(
+        config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")],  # pyright: ignore[reportInvalidTypeArguments]
+        out: Path,
+        quiet: bool = False,
+    ) -> int:
+        return train_method(method, config, out, quiet)
+
+    train.__doc__ = f"""{COMMANDS[f"train {method}"].purpose}
+
+    Args:
+        out: Folder of the run. Repeating the command continues it.
+        quiet: No progress, only the result.
+    """
+    return train
+
+
+def print_help(names: Sequence[str] = tuple(COMMANDS)) -> None:
+    """The commands with purpose and example."""
+    console = Console()
+    console.print("[bold]tcm[/bold]: train a classifier on labelled images of one domain for another without labels.\n")
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name in names:
+        table.add_row(f"[bold]tcm {name}[/bold]", COMMANDS[name].purpose)
+        table.add_row("", f"[dim]{COMMANDS[name].example}[/dim]")
+    console.print(table)
+    console.print("\nEvery command explains its options: tcm train dann --help. -q is quiet.", highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""What each command does. Their signatures are the options; `cli.py` turns them into a command line."""
+
+import csv
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from tcm.data.check import check, check_root, render
+from tcm.data.task import DataConfig, default_cache, load_task, read_domains
+from tcm.demo import run_demo
+from tcm.errors import InputError, shown
+from tcm.experiment import TrainConfig, evaluate_run, train
+from tcm.predict import predict_folder
+from tcm.report import write_report
+from tcm.run import Run, read_json
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: bool = False) -> int:
+    """Train source-only and DANN on the built-in digits and compare them.
+
+    Args:
+        out: Folder for the runs and the report.
+        seed: Every random choice follows from it.
+        steps: Training steps of each method.
+        quiet: No progress, only the result.
+    """
+    folders, page = run_demo(out, seed, steps, quiet)
+    summaries = [read_json(folder / "evaluation.json") for folder in folders]
+    console = Console()
+    console.print(scores_table(summaries))
+    console.print(f"The report: {page}", soft_wrap=True, highlight=False, markup=False)
+    return 0
+
+
+def data_check(root: Path | None = None, data: DataConfig = DataConfig(), quiet: bool = False) -> int:  # noqa: B008
+    """Read every image of a data set and report what is wrong with it; exit code 1 if anything is.
+
+    Args:
+        root: Folder with one subfolder per domain (the same as --data.root without domain names).
+        data: Where the domains are.
+        quiet: No progress, only the result.
+    """
+    data = data.resolved()
+    if data.is_digits:
+        found = check_digits(data)
+    elif root is not None or (data.root and not (data.source or data.target or data.source_list or data.target_list)):
+        found = check_root(Path(root or data.root or "."), quiet)
+    else:
+        found = check(read_domains(data), quiet=quiet)
+    Console().print(render(found))
+    return 1 if found.problems else 0
+
+
+def check_digits(data: DataConfig) -> Any:
+    """The built-in data needs no check beyond being there."""
+    raise InputError("the built-in digits are made, not read: there are no files to check")
+
+
+def data_pack(data: DataConfig, quiet: bool = False) -> int:
+    """Decode and resize the images of a task into the cache, so that training starts at once.
+
+    Args:
+        data: Where the domains are.
+        quiet: No progress, only the result.
+    """
+    data = data.resolved()
+    task = load_task(data, quiet)
+    for store in task:
+        print(f"{shown(store.name)}: {len(store)} images of side {store.size} in {store.folder}")
+    if data.cache is None and not quiet:
+        print(f"The cache is {default_cache()}; --data.cache chooses another.")
+    return 0
+
+
+def train_method(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> int:
+    """Trains, or goes on where the folder stopped, and prints the result."""
+    if not train(name, config, out, quiet):
+        print(f"{out} is finished; nothing to do. tcm report {out} shows it.")
+        return 0
+    Console().print(scores_table([read_json(out / "evaluation.json")]))
+    if not quiet:
+        print(f"The model: {Run(out).model_file}; a page about it: tcm report {out}")
+    return 0
+
+
+def evaluate(run: Path, device: Device = "auto", quiet: bool = False) -> int:
+    """Score a finished run on its target domain.
+
+    Args:
+        run: The run's folder.
+        device: Where to compute.
+        quiet: No progress, only the result.
+    """
+    Console().print(scores_table([evaluate_run(run, device, quiet)]))
+    return 0
+
+
+def predict(run: Path, folder: Path, csv: Path | None = None, device: Device = "auto", quiet: bool = False) -> int:
+    """Classify every image below a folder with a finished run.
+
+    Args:
+        run: The run's folder.
+        folder: Folder of images; subfolders are read too.
+        csv: File for the result; without it, it is printed.
+        device: Where to compute.
+        quiet: No progress, only the result.
+    """
+    rows, bad = predict_folder(run, folder, device, quiet)
+    if csv is None:
+        write_rows(sys.stdout, rows)
+    else:
+        try:
+            with csv.open("w", newline="") as file:
+                write_rows(file, rows)
+        except OSError as error:
+            raise InputError(f"--csv {csv} cannot be written ({error.strerror}); choose another file") from error
+        print(f"{len(rows)} images classified in {csv}")
+    for path, reason in bad:
+        print(f"not classified: {shown(path)}: {reason}", file=sys.stderr)
+    return 0
+
+
+def write_rows(file: Any, rows: Sequence[tuple[str, str, float]]) -> None:
+    """path, class, confidence as CSV."""
+    writer = csv.writer(file)
+    writer.writerow(["path", "class", "confidence"])
+    writer.writerows([path, name, f"{confidence:.4f}"] for path, name, confidence in rows)
+
+
+def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False) -> int:
+    """Write one self-contained HTML page about one or more runs.
+
+    Args:
+        runs: Run folders.
+        out: Folder for index.html. Default: report inside the run; for several runs, ./report.
+        quiet: Print nothing.
+    """
+    page = write_report(runs, out or (runs[0] / "report" if len(runs) == 1 else Path("report")))
+    if not quiet:
+        print(page)
+    return 0
+
+
+def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
+    """One row a run: accuracy in the target, by its two names, with the selection rule."""
+    source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
+    table = Table(title=f"{shown(source)} → {shown(target)}", title_style="bold")
+    for heading in ("method", "target accuracy", "mean per class", "source accuracy", "selected by", "time"):
+        table.add_column(heading, justify="left" if heading in ("method", "selected by") else "right")
+    for summary in summaries:
+        accuracy = [summary["target"][key] for key in ("accuracy", "mean_class_accuracy")]
+        cells = ["no labels" if value is None else f"{100 * value:.1f} %" for value in accuracy]
+        on_source = f"{100 * summary['source']['accuracy']:.1f} %"
+        table.add_row(summary["method"], *cells, on_source, summary["selection"], f"{summary['seconds']:.0f} s")
+    return table
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Warnings reach the user as one line each."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+warnings.showwarning = show_warning

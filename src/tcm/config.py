@@ -1,0 +1,88 @@
+"""Frozen dataclasses to JSON and back. A key that a dataclass does not know is an error, never ignored."""
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tcm.errors import InputError
+
+T = TypeVar("T")
+
+
+def to_json(config: Any) -> Any:
+    """The value as plain JSON types: dataclasses become objects, paths become strings, tuples become lists."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    if isinstance(config, Path):
+        return str(config)
+    if isinstance(config, tuple | list):
+        return [to_json(value) for value in config]
+    return config
+
+
+def from_json(kind: type[T], value: Any, where: str = "config") -> T:
+    """The inverse of `to_json` for the dataclass `kind`; `where` names the place in error messages."""
+    return typing.cast(T, _convert(kind, value, where))
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return _convert(arguments[0], value, where)
+    if dataclasses.is_dataclass(origin or kind) and isinstance(value, dict):
+        return _convert_dataclass(kind, value, where)
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(arguments, value, where)
+    if origin is typing.Literal and value in arguments:
+        return value
+    if origin is tuple and isinstance(value, list):
+        return tuple(_convert(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and type(value) is kind:
+        return value
+    raise InputError(f"{where} is {json.dumps(value)}, which does not fit {kind}; correct it or start a new run folder")
+
+
+def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and types.NoneType in arguments:
+        return None
+    options = [argument for argument in arguments if argument is not types.NoneType]
+    for option in options[:-1]:
+        try:
+            return _convert(option, value, where)
+        except InputError:
+            continue
+    return _convert(options[-1], value, where)
+
+
+def _convert_dataclass(kind: Any, value: dict[str, Any], where: str) -> Any:
+    origin = typing.get_origin(kind) or kind
+    hints = typing.get_type_hints(origin, include_extras=True)
+    # A generic dataclass such as TrainConfig[DANNConfig]: its type variables stand for the given arguments.
+    variables = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(kind), strict=False))
+    fields = {field.name: variables.get(hints[field.name], hints[field.name]) for field in dataclasses.fields(origin)}
+    for key in value:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else f"; it has {', '.join(fields)}"
+            raise InputError(f'{where} has an unknown key "{key}"{hint}')
+    return origin(**{key: _convert(fields[key], item, f"{where}.{key}") for key, item in value.items()})
+
+
+def differences(old: Any, new: Any, where: str = "") -> list[str]:
+    """One line `key: old -> new` for every leaf in which two JSON values differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted({*old, *new})
+        return [
+            line
+            for key in keys
+            for line in differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+        ]
+    return [] if old == new else [f"{where}: {json.dumps(old)} -> {json.dumps(new)}"]

@@ -1,0 +1,1 @@
+"""Images on disk to packed stores, and from there to batches."""

@@ -1,0 +1,42 @@
+"""Random crops and flips as batched tensor operations on the device that holds the images."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+
+class View(NamedTuple):
+    """How training images are cut out of stored ones."""
+
+    crop: int  # side of the square that is cut out
+    flip: bool  # mirror half of the images
+    shift: int  # how far the square may reach over the edge, where the border pixels repeat
+
+
+def random_cuts(count: int, size: int, view: View, generator: Generator) -> Tensor:
+    """Top, left and mirror of `count` random views of size x size images: int64 [3, count] on the CPU."""
+    low, high = -view.shift, size - view.crop + view.shift
+    corners = torch.randint(low, high + 1, (2, count), generator=generator)
+    mirrored = torch.randint(0, 2, (1, count), generator=generator) * int(view.flip)
+    return torch.cat([corners, mirrored])
+
+
+def centre_cuts(count: int, size: int, crop: int) -> Tensor:
+    """Top, left and mirror of the centre views: int64 [3, count]."""
+    corner = (size - crop) // 2
+    return torch.tensor([corner, corner, 0]).repeat(count, 1).T
+
+
+def cut(images: Tensor, indices: Tensor, cuts: Tensor, crop: int) -> Tensor:
+    """The chosen squares of uint8 images [n, size, size, 3]: uint8 [batch, crop, crop, 3]. All on one device."""
+    top, left, mirrored = cuts[:, :, None]
+    pixels = torch.arange(crop, device=images.device)
+    rows = (top + pixels).clamp(0, images.shape[1] - 1)
+    columns = (left + torch.where(mirrored.bool(), crop - 1 - pixels, pixels)).clamp(0, images.shape[2] - 1)
+    return images[indices[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def as_input(squares: Tensor) -> Tensor:
+    """Float images [batch, 3, height, width] in [0, 1] of uint8 [batch, height, width, 3], in channels-last memory."""
+    return squares.permute(0, 3, 1, 2).float().div_(255)

@@ -1,0 +1,172 @@
+"""Every file of a data set read once, and what is wrong with it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tcm.data.benchmarks import Benchmark, recognised
+from tcm.data.domains import Domain
+from tcm.data.folders import domain_folders, existing_folder, files_below, read_domain
+from tcm.data.images import BadImage, content_hash, decode, is_image
+from tcm.data.reading import read_all
+from tcm.errors import InputError, shown
+
+SHOWN = 20  # entries of a list that are printed; the rest is counted
+
+
+class Size(NamedTuple):
+    """Width and height of an image in pixels."""
+
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width} x {self.height}"
+
+
+@dataclass(frozen=True)
+class DomainCheck:
+    """What one domain holds."""
+
+    name: str
+    root: Path
+    images: int  # all files named like images, readable or not
+    class_counts: dict[str, int]
+    sizes: tuple[Size, Size, Size] | None  # of the smallest, the median and the largest image, None if none is readable
+    bad: list[tuple[str, str]]  # path and reason
+    not_images: list[str]
+    hashes: dict[str, list[str]]  # content hash -> paths
+
+    @property
+    def duplicates(self) -> list[list[str]]:
+        """Groups of paths that hold the same bytes."""
+        return [paths for paths in self.hashes.values() if len(paths) > 1]
+
+    @property
+    def largest_class(self) -> tuple[str, int] | None:
+        """Name and number of images of the largest class, None without classes."""
+        return max(self.class_counts.items(), key=lambda item: item[1], default=None)
+
+    @property
+    def smallest_class(self) -> tuple[str, int] | None:
+        """Name and number of images of the smallest class, None without classes."""
+        return min(self.class_counts.items(), key=lambda item: item[1], default=None)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What several domains hold, and in what they differ from a known benchmark."""
+
+    domains: list[DomainCheck]
+    shared: list[list[str]]  # groups of `domain/path` that hold the same bytes in several domains
+    benchmark: Benchmark | None
+    differences: list[str]  # one line each
+
+    @property
+    def problems(self) -> bool:
+        """Whether a file cannot be read or a known benchmark is not complete."""
+        return bool(self.differences or any(domain.bad for domain in self.domains))
+
+
+def check_root(root: Path, quiet: bool = False) -> Check:
+    """The check of every domain of root/<domain>/<class>/<image>."""
+    root = existing_folder(root)
+    folders = domain_folders(root)
+    if not folders:
+        raise InputError(f"{shown(root)} has no subfolder with images; <root>/<domain>/<class>/<image> is expected")
+    return check([read_domain(folder) for folder in folders], root_name=root.name, quiet=quiet)
+
+
+def check(domains: Sequence[Domain], root_name: str = "", quiet: bool = False) -> Check:
+    """The check of these domains; `root_name` helps to recognise a benchmark."""
+    checks = [check_domain(domain, quiet) for domain in domains]
+    images = {domain.name: domain.images for domain in checks}
+    classes = {domain.name: len(domain.class_counts) for domain in checks}
+    benchmark = recognised(root_name, images, max(classes.values(), default=0))
+    differences = benchmark.differences(images, classes) if benchmark else []
+    return Check(checks, _shared(checks), benchmark, differences)
+
+
+def check_domain(domain: Domain, quiet: bool = False) -> DomainCheck:
+    """The check of one domain: every image is decoded."""
+    files = [domain.root / path for path in domain.paths]
+    sizes: list[Size] = []
+    bad: list[tuple[str, str]] = []
+    hashes: defaultdict[str, list[str]] = defaultdict(list)
+    for path, found in zip(
+        domain.paths, read_all(_size_and_hash, files, f"checking {domain.name}", quiet=quiet), strict=True
+    ):
+        if isinstance(found, BadImage):
+            bad.append((path, str(found)))
+        else:
+            sizes.append(found[0])
+            hashes[found[1]].append(path)
+    sizes.sort(key=lambda size: size.width * size.height)
+    return DomainCheck(
+        name=domain.name,
+        root=domain.root,
+        images=len(files),
+        class_counts=dict(Counter(name for name in domain.class_names if name is not None)),
+        sizes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
+        bad=bad,
+        not_images=sorted(path for path in files_below(domain.root) if not is_image(path)),
+        hashes=dict(hashes),
+    )
+
+
+def render(result: Check) -> RenderableType:
+    """The check as a table with a row per domain, and a list per kind of finding."""
+    table = Table("domain", "images", "classes", "largest class", "smallest class", "sizes: smallest, median, largest")
+    for domain in result.domains:
+        table.add_row(*map(Text, _row(domain)))
+    parts: list[RenderableType] = [table]
+    for domain in result.domains:
+        name = shown(domain.name)
+        parts += _list(f"{name}: cannot be read", [f"{shown(path)}: {reason}" for path, reason in domain.bad])
+        parts += _list(f"{name}: ignored, not images", map(shown, domain.not_images))
+        parts += _list(f"{name}: the same bytes", [" = ".join(map(shown, group)) for group in domain.duplicates])
+    parts += _list("the same bytes in several domains", [" = ".join(map(shown, group)) for group in result.shared])
+    parts += _list("not as published", result.differences)
+    if result.benchmark and not result.differences:
+        parts.append(Text(f"The numbers of images and classes are those of {result.benchmark.name}."))
+    parts.append(Text("There are problems, see above." if result.problems else "No problems found."))
+    return Group(*parts)
+
+
+def _size_and_hash(path: Path) -> tuple[Size, str] | BadImage:
+    try:
+        return Size(*decode(path).size), content_hash(path)
+    except BadImage as reason:
+        return reason
+
+
+def _shared(checks: Sequence[DomainCheck]) -> list[list[str]]:
+    groups: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for number, domain in enumerate(checks):
+        for content, paths in domain.hashes.items():
+            groups[content] += [(number, f"{domain.name}/{path}") for path in paths]
+    several = [group for group in groups.values() if len({number for number, _ in group}) > 1]
+    return [[path for _, path in group] for group in several]
+
+
+def _row(domain: DomainCheck) -> list[str]:
+    largest, smallest = domain.largest_class, domain.smallest_class
+    classes = [f"{shown(found[0])} ({found[1]})" if found else "-" for found in (largest, smallest)]
+    sizes = ", ".join(map(str, domain.sizes)) if domain.sizes else "-"
+    count = str(len(domain.class_counts)) if domain.class_counts else "no labels"
+    return [shown(domain.name), str(domain.images), count, *classes, sizes]
+
+
+def _list(title: str, entries: Iterable[str]) -> list[Text]:
+    lines = list(entries)
+    if not lines:
+        return []
+    more = [f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    heading = Text(f"\n{title} ({len(lines)})", style="bold")
+    return [heading, *(Text(line) for line in [*(f"  {line}" for line in lines[:SHOWN]), *more])]

@@ -1,0 +1,119 @@
+"""The built-in data: real handwritten digits in two domains made by a known structural causal model.
+
+scikit-learn's 1,797 digits are split in two disjoint halves; each image is rendered at 32 x 32 from the digit and
+four style factors, named as in Figure 4 of the paper. Each factor has its own distribution in each domain. In the
+source the colour temperature is also an effect of the class (as "background" is in Figure 1), in the target it is
+not: a classifier that reads the colour instead of the shape does well in the source and fails in the target.
+
+    class ----------> temperature (source only)
+    domain ---------> brightness, exposure, temperature, sharpness
+    digit, factors -> image
+
+The factors of every image are stored beside it. They are for measuring; no method sees them.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter, zoom
+from sklearn.datasets import load_digits
+
+FACTORS = ("brightness", "exposure", "temperature", "sharpness")
+CLASSES = tuple(str(digit) for digit in range(10))
+SIZE = 32
+NOISE = 0.08
+DATA_SEED = 2021  # the year of the paper; the data never changes with the seed of a run
+
+Side = Literal["source", "target"]
+Array = NDArray[np.float64]
+
+
+class Digits(NamedTuple):
+    """One domain of the built-in data."""
+
+    images: NDArray[np.uint8]  # [n, 32, 32, 3]
+    labels: NDArray[np.int64]  # [n]
+    factors: Array  # [n, 4], in the order of FACTORS; a sharpness of 0 is crisp and -2 a blur of two pixels
+    numbers: NDArray[np.int64]  # [n], which of scikit-learn's digits each image shows
+
+
+class Normal(NamedTuple):
+    """A normal distribution, cut off below."""
+
+    mean: float
+    sd: float
+    lowest: float = -np.inf
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """`count` draws."""
+        return np.maximum(rng.normal(self.mean, self.sd, count), self.lowest)
+
+
+# P(U | S): what the domains differ in. Source temperature is an effect of the class, see `sample_factors`.
+BRIGHTNESS = {"source": Normal(0.0, 0.06), "target": Normal(0.12, 0.08)}
+EXPOSURE = {"source": Normal(1.0, 0.10, 0.2), "target": Normal(0.6, 0.12, 0.2)}
+BLUR = {"source": Normal(0.3, 0.15, 0.0), "target": Normal(1.4, 0.4, 0.0)}
+TEMPERATURE_IN_TARGET = Normal(0.2, 0.6)
+CONFOUNDED = 0.9  # the share of source images whose temperature follows the class
+
+
+def sample_factors(labels: NDArray[np.int64], side: Side, rng: np.random.Generator) -> Array:
+    """Factors [n, 4] of images with these labels in that domain."""
+    count = len(labels)
+    temperature = TEMPERATURE_IN_TARGET.sample(rng, count)
+    if side == "source":
+        level = np.linspace(-1, 1, len(CLASSES))[class_order()][labels] + rng.normal(0, 0.08, count)
+        temperature = np.where(rng.random(count) < CONFOUNDED, level, rng.uniform(-1, 1, count))
+    columns = [
+        BRIGHTNESS[side].sample(rng, count),
+        EXPOSURE[side].sample(rng, count),
+        temperature,
+        -BLUR[side].sample(rng, count),
+    ]
+    return np.stack(columns, axis=1)
+
+
+def class_order() -> NDArray[np.int64]:
+    """Which step of the temperature scale each class has in the source: a fixed shuffle of 0 to 9."""
+    return np.random.default_rng(DATA_SEED).permutation(len(CLASSES))
+
+
+def render(digits: Array, factors: Array, noise: Array) -> NDArray[np.uint8]:
+    """Images [n, 32, 32, 3] of digits [n, 32, 32] in [0, 1] under factors [n, 4] and pixel noise [n, 32, 32, 3].
+
+    This is P(X | U): changing one column of `factors` and nothing else gives the true counterfactual.
+    """
+    brightness, exposure, temperature, sharpness = (factors[:, i, None, None] for i in range(4))
+    blurred = np.stack([gaussian_filter(d, -s.item()) for d, s in zip(digits, sharpness, strict=True)])
+    grey = 0.5 + (0.25 + 0.5 * blurred - 0.5) * exposure + brightness
+    warm = 0.45 * np.clip(temperature, -1.5, 1.5)
+    rgb = np.stack([grey * (1 + warm), grey, grey * (1 - warm)], axis=-1) + NOISE * noise
+    return np.round(255 * np.clip(rgb, 0, 1)).astype(np.uint8)
+
+
+def domain(side: Side, style: Side | None = None) -> Digits:
+    """The built-in domain. With `style`, its digits in the other domain's style: the labelled ceiling uses that."""
+    shapes, labels, numbers = _shapes(side)
+    rng = np.random.default_rng([DATA_SEED, ("source", "target").index(side), style not in (None, side)])
+    factors = sample_factors(labels, style or side, rng)
+    noise = rng.normal(size=(*shapes.shape, 3))
+    return Digits(render(shapes, factors, noise), labels, factors, numbers)
+
+
+def _shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Digits [n, 32, 32] of one half of scikit-learn's set, their labels, and their numbers in that set."""
+    images, labels = load_digits(return_X_y=True)
+    shuffled = np.random.default_rng(DATA_SEED).permutation(len(labels))
+    half = len(labels) // 2
+    numbers = np.sort(shuffled[:half] if side == "source" else shuffled[half:])
+    # 8 x 8 -> 28 x 28, inside a margin of two pixels.
+    shapes = [np.clip(zoom(images[i].reshape(8, 8) / 16, 3.5, order=1), 0, 1) for i in numbers]
+    return np.pad(np.stack(shapes), ((0, 0), (2, 2), (2, 2))), labels[numbers].astype(np.int64), numbers
+
+
+def fingerprint() -> str:
+    """Changes whenever this file does, so that packed digits are never stale."""
+    return hashlib.blake2b(Path(__file__).read_bytes(), digest_size=6).hexdigest()

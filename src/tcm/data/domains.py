@@ -1,0 +1,104 @@
+"""Two domains of images whose classes have been matched by name."""
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tcm.errors import InputError, shown
+
+TargetLabels = Literal["auto", "ignore"]
+
+IGNORE_REMEDY = "pass --data.target-labels ignore to read the target without labels"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The images of one domain, with labels where they are known."""
+
+    name: str
+    root: Path  # the paths are relative to it
+    paths: tuple[str, ...]  # POSIX, sorted
+    labels: tuple[int, ...]  # index into classes, -1 where unknown
+    classes: tuple[str, ...]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the class of every image is known."""
+        return all(label >= 0 for label in self.labels)
+
+    @property
+    def class_names(self) -> list[str | None]:
+        """The class of every image by name, None where unknown."""
+        return [self.classes[label] if label >= 0 else None for label in self.labels]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of one domain with the class names that stand on disk, before two domains are matched."""
+
+    name: str
+    where: Path  # the folder or list file, for messages
+    root: Path
+    entries: tuple[tuple[str, str | None], ...]  # path, class name or None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names that occur, numbers in order of value, else sorted by name."""
+        return tuple(sorted({name for _, name in self.entries if name is not None}, key=_class_order))
+
+    def unlabelled(self) -> "Listing":
+        """The same images without class names."""
+        return Listing(self.name, self.where, self.root, tuple((path, None) for path, _ in self.entries))
+
+    def domain(self, classes: tuple[str, ...], own_names: dict[str, str] | None = None) -> Domain:
+        """The domain with labels that index `classes`; `own_names` translates this listing's names to those."""
+        number = {name: index for index, name in enumerate(classes)} | {None: -1}
+        renamed = own_names or {}
+        entries = sorted(self.entries, key=lambda entry: entry[0])
+        labels = tuple(number[renamed.get(name, name) if name is not None else None] for _, name in entries)
+        return Domain(self.name, self.root, tuple(path for path, _ in entries), labels, classes)
+
+
+def plain_name(name: str) -> str:
+    """The name without what spellings differ in: case, spaces, underscores, hyphens, forms of accents."""
+    return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name)).casefold()
+
+
+def shortened(names: Collection[str], limit: int = 8) -> str:
+    """The names as one enumeration, cut after `limit` of them."""
+    first = ", ".join(shown(name) for name in list(names)[:limit])
+    return first if len(names) <= limit else f"{first} and {len(names) - limit} more"
+
+
+def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
+    """The two domains with labels that index the source's classes; the target's classes are matched by name."""
+    classes = source.classes
+    if len(classes) < 2:
+        raise InputError(f"the source {shown(source.where)} has only one class, {shortened(classes)}; give two or more")
+    own_names = {name: found[0] for name in target.classes if len(found := same_name(name, classes)) == 1}
+    unknown = [name for name in target.classes if name not in own_names]
+    missing = [name for name in classes if name not in own_names.values()]
+    if unknown:
+        lacking = f"; it has none of the source's {shortened(missing)}" if missing else ""
+        raise InputError(
+            f"the target {shown(target.where)} has classes that the source {shown(source.where)} does not have: "
+            f"{shortened(unknown)}{lacking}; rename or remove them, or {IGNORE_REMEDY}"
+        )
+    if target.classes and missing:
+        found = f"has no images of {len(missing)} of the {len(classes)} source classes: {shortened(missing)}"
+        warnings.warn(f"the target {shown(target.where)} {found}", UserWarning, stacklevel=3)
+    return source.domain(classes), target.domain(classes, own_names)
+
+
+def same_name(name: str, options: Collection[str]) -> list[str]:
+    """The options that are this name: the exact one, else all that differ from it in spelling only."""
+    return [name] if name in options else [option for option in options if plain_name(option) == plain_name(name)]
+
+
+def _class_order(name: str) -> tuple[bool, int, str]:
+    is_number = re.fullmatch(r"-?[0-9]+", name) is not None
+    return (not is_number, int(name) if is_number else 0, name)

@@ -1,0 +1,153 @@
+"""Folders of images to domains. No image is opened here."""
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from tcm.data.domains import (
+    IGNORE_REMEDY,
+    Domain,
+    Listing,
+    TargetLabels,
+    matched,
+    plain_name,
+    same_name,
+    shortened,
+)
+from tcm.data.images import is_image
+from tcm.data.lists import read_lists
+from tcm.errors import InputError, shown
+
+__all__ = [
+    "Domain",
+    "domain_folders",
+    "files_below",
+    "images_below",
+    "read_benchmark_folders",
+    "read_domain",
+    "read_lists",
+    "read_plain_folders",
+]
+
+LAYOUT = "one subfolder per class is expected, <folder>/<class>/<image>"
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Every file below the folder as a relative POSIX path; a folder that links lead to twice is read once."""
+    real = folder.resolve()
+    seen = {_identity(parent) for parent in (real, *real.parents)}
+    for where, subfolders, files in os.walk(folder, followlinks=True, onerror=_refuse):
+        below = PurePosixPath(Path(where).relative_to(folder).as_posix())
+        yield from (str(below / name) for name in sorted(files))
+        identities = {_identity(Path(where, name)): name for name in sorted(subfolders, reverse=True)}
+        subfolders[:] = sorted(name for identity, name in identities.items() if identity not in seen)
+        seen |= identities.keys()
+
+
+def images_below(folder: Path) -> list[str]:
+    """The relative POSIX paths of all images below the folder, sorted. Hidden files are left out."""
+    return sorted(filter(is_image, files_below(existing_folder(folder))))
+
+
+def domain_folders(root: Path) -> list[Path]:
+    """The subfolders of the root that hold images, sorted by name."""
+    root = existing_folder(root)
+    try:
+        folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        _refuse(error)
+    return [folder for folder in folders if any(map(is_image, files_below(folder)))]
+
+
+def existing_folder(folder: Path) -> Path:
+    """The folder's absolute path, if it is a folder; an error otherwise."""
+    folder = Path(os.path.abspath(folder))
+    try:
+        with os.scandir(folder):
+            return folder
+    except NotADirectoryError:
+        raise InputError(f"{shown(folder)} is a file; give the folder that holds the images") from None
+    except OSError as error:
+        _refuse(error)
+
+
+def read_folder(folder: Path) -> Listing:
+    """All images below a folder; the class of each is its first subfolder, None for those directly in the folder."""
+    folder = existing_folder(folder)
+    paths = images_below(folder)
+    if not paths:
+        found = "holds files, but no images" if any(files_below(folder)) else "is empty"
+        raise InputError(f"{shown(folder)} {found}; put images there (jpg, png, webp, bmp, gif, tif) or give another")
+    # Office-31 ships as amazon/images/<class>/<image>.
+    depth = 1 if all(path.startswith("images/") and path.count("/") >= 2 for path in paths) else 0
+    parts = [path.split("/") for path in paths]
+    names = [part[depth] if len(part) > depth + 1 else None for part in parts]
+    return Listing(folder.name, folder, folder, tuple(zip(paths, names, strict=True)))
+
+
+def read_domain(folder: Path) -> Domain:
+    """One folder on its own: labels are those of its own class subfolders, -1 for images directly in it."""
+    listing = read_folder(folder)
+    return listing.domain(listing.classes)
+
+
+def read_plain_folders(
+    source_dir: Path, target_dir: Path, target_labels: TargetLabels = "auto"
+) -> tuple[Domain, Domain]:
+    """The source from its class subfolders; the target with labels if it has class subfolders, else without."""
+    source, target = read_folder(source_dir), read_folder(target_dir)
+    if target_labels == "ignore":
+        target = target.unlabelled()
+    if not source.classes:
+        raise InputError(f"the source {shown(source.where)} has images but no class subfolders; {LAYOUT}")
+    for listing, remedy in ((source, ""), (target, f", or {IGNORE_REMEDY}")):
+        loose = [path for path, name in listing.entries if name is None]
+        if loose and listing.classes:
+            found = f"{shown(listing.where)} has class subfolders and also {len(loose)} images outside them"
+            raise InputError(f"{found}, the first is {shown(loose[0])}; move or remove those{remedy}")
+    return matched(source, target)
+
+
+def read_benchmark_folders(
+    root: Path, source: str, target: str, target_labels: TargetLabels = "auto"
+) -> tuple[Domain, Domain]:
+    """Two domains of root/<domain>/<class>/<image>; names match whatever their case, spaces and underscores."""
+    root = existing_folder(root)
+    folders = {folder.name: folder for folder in domain_folders(root)}
+    if not folders:
+        raise InputError(f"{shown(root)} has no domain with images; <root>/<domain>/<class>/<image> is expected")
+    return read_plain_folders(_named_folder(root, folders, source), _named_folder(root, folders, target), target_labels)
+
+
+def _named_folder(root: Path, folders: dict[str, Path], name: str) -> Path:
+    found = same_name(name, folders)
+    if len(found) == 1:
+        return folders[found[0]]
+    if found:
+        raise InputError(
+            f'"{shown(name)}" fits several domains of {shown(root)}: {shortened(found)}; give one of these'
+        )
+    near = _nearest_first(name, list(folders))
+    raise InputError(f'{shown(root)} has no domain "{shown(name)}"; it has {shortened(near)}')
+
+
+def _nearest_first(name: str, options: Sequence[str]) -> list[str]:
+    likeness = {o: difflib.SequenceMatcher(None, plain_name(name), plain_name(o)).ratio() for o in options}
+    return sorted(options, key=lambda option: (-likeness[option], option))
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        status = folder.stat()
+    except OSError as error:
+        _refuse(error)
+    return status.st_dev, status.st_ino
+
+
+def _refuse(error: OSError) -> NoReturn:
+    reason = error.strerror or str(error)
+    raise InputError(
+        f"cannot read the folder {shown(error.filename)}: {reason}; check its name and permissions"
+    ) from error

@@ -1,0 +1,128 @@
+"""One image file to RGB pixels. What cannot be read raises `BadImage` with the reason."""
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+
+# An image of this many pixels takes 300 MB decoded. A header that claims more is refused before any decoding.
+MAX_PIXELS = 100_000_000
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class BadImage(Exception):  # noqa: N818 - it names the file, not a fault of the program
+    """An image file that cannot be read. Its text is the reason alone; the caller knows the path."""
+
+
+def is_image(path: str) -> bool:
+    """Whether a relative path is named like an image and no part of it is hidden."""
+    pure = PurePosixPath(path)
+    hidden = any(part.startswith(".") and part != ".." for part in pure.parts)
+    return pure.suffix.lower() in EXTENSIONS and not hidden
+
+
+def decode(path: Path) -> Image.Image:
+    """The first frame of the file, upright, as 8-bit RGB; transparency is laid on white."""
+    _require_content(path)
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise BadImage(_too_large(f"{image.width} x {image.height}"))
+            orientation = _orientation(image)
+            pixels = _to_rgb(image)
+    except BadImage:
+        raise
+    except Image.DecompressionBombError as error:
+        raise BadImage(_too_large("far too many")) from error
+    except UnidentifiedImageError as error:
+        raise BadImage("not an image of a known format") from error
+    except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
+        raise BadImage(_reason(error)) from error
+    return pixels.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else pixels
+
+
+def resized(image: Image.Image, size: int) -> np.ndarray:
+    """The image as a uint8 array [size, size, 3]: bicubic, aspect not kept, as the field's protocol does."""
+    # No JPEG draft mode: it halves in the DCT domain, which changes the pixels that a benchmark is measured on.
+    return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
+
+
+def content_hash(path: Path) -> str:
+    """A hash of the file's bytes, 32 hexadecimal digits."""
+    _require_content(path)
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    except OSError as error:
+        raise BadImage(_reason(error)) from error
+
+
+def _require_content(path: Path) -> None:
+    try:
+        status = path.stat()
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise BadImage(_reason(error)) from error
+    # Opening a pipe that is named like an image would wait for ever.
+    if not stat.S_ISREG(status.st_mode):
+        raise BadImage("not a regular file")
+    if status.st_size == 0:
+        raise BadImage("the file is empty (0 bytes)")
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(text.split())
+
+
+def _too_large(found: str) -> str:
+    return f"the header claims {found} pixels, the limit is {MAX_PIXELS // 1_000_000} megapixels"
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # damaged metadata does not make the pixels unreadable
+        return 1
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return _scaled(np.asarray(image), white=65535)
+    if image.mode in ("I", "F"):
+        values = np.nan_to_num(np.asarray(image))
+        return _scaled(values, _white(values, smallest=1 if image.mode == "F" else 255))
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        ground = Image.new("RGBA", layer.size, "white")
+        return Image.alpha_composite(ground, layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _white(values: np.ndarray, smallest: int) -> float:
+    # Files of 32 bits do not say which value is white: it is the least usual one that no pixel exceeds.
+    top = float(values.max())
+    return next((white for white in (1, 255, 65535) if smallest <= white and top <= white), top)
+
+
+def _scaled(values: np.ndarray, white: float) -> Image.Image:
+    # Values below zero are rare (heights, temperatures): the darkest of them becomes black.
+    black = min(0.0, float(values.min()))
+    scaled = (values.astype(np.float32) - black) * (255 / (white - black))
+    return Image.fromarray(np.round(scaled).astype(np.uint8)).convert("RGB")

@@ -1,0 +1,101 @@
+"""List files, one image a line as `relative/path label`, to domains. No image is opened here."""
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tcm.data.domains import Domain, Listing, TargetLabels, matched
+from tcm.data.images import is_image
+from tcm.errors import InputError, shown
+
+
+class Line(NamedTuple):
+    """One line of a list file."""
+
+    number: int
+    path: str
+    label: str | None
+
+
+def read_lists(
+    source_list: Path, target_list: Path, root: Path | None = None, target_labels: TargetLabels = "auto"
+) -> tuple[Domain, Domain]:
+    """Two domains from list files whose paths are relative to the root, else to the list file's own folder."""
+    source, target = (_lines(list_file, root) for list_file in (source_list, target_list))
+    if target_labels == "ignore":
+        target = [line._replace(label=None) for line in target]
+    for line in source:
+        if line.label is None:
+            raise InputError(f"{_place(source_list, line)} has no label; a source line is `relative/path label`")
+    if all(_is_integer(line.label) for line in source):
+        source, target = [_normal(line) for line in source], [_normal(line) for line in target]
+        count = _class_count(source_list, source)
+        _require_range(target_list, [line for line in target if _is_integer(line.label)], count)
+    return matched(_listing(source_list, root, source), _listing(target_list, root, target))
+
+
+def _lines(list_file: Path, root: Path | None) -> list[Line]:
+    """The lines with their labels, or all without labels where every line is a bare path."""
+    texts = _texts(list_file)
+    folder = root or list_file.parent
+    bare = all(is_image(text) or (folder / text).is_file() for _, text in texts)
+    lines = [Line(number, text, None) if bare else _labelled(list_file, number, text) for number, text in texts]
+    for line in lines:
+        if not (folder / line.path).is_file():
+            remedy = "correct the line, or give the folder that the paths are relative to with --data.root"
+            raise InputError(f"{_place(list_file, line)}: there is no file {shown(folder / line.path)}; {remedy}")
+    return lines
+
+
+def _texts(list_file: Path) -> list[tuple[int, str]]:
+    try:
+        content = list_file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read the list {shown(list_file)}: {error.strerror}; check its name") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the list {shown(list_file)} is not UTF-8 text; save it as UTF-8") from error
+    # Not splitlines: it would also split at rarer characters that a file's name may hold.
+    numbered = [(number, line.strip()) for number, line in enumerate(content.split("\n"), 1)]
+    texts = [(number, text) for number, text in numbered if text and not text.startswith("#")]
+    if not texts:
+        raise InputError(f"the list {shown(list_file)} names no images; write one `relative/path label` a line")
+    return texts
+
+
+def _labelled(list_file: Path, number: int, text: str) -> Line:
+    path, *label = text.rsplit(maxsplit=1)
+    if not label or is_image(text):
+        raise InputError(f"{shown(list_file)}, line {number} has no label, other lines have one; add it: {shown(text)}")
+    return Line(number, path, label[0])
+
+
+def _listing(list_file: Path, root: Path | None, lines: list[Line]) -> Listing:
+    entries = tuple((PurePosixPath(line.path).as_posix(), line.label) for line in lines)
+    return Listing(list_file.stem, list_file.absolute(), (root or list_file.parent).absolute(), entries)
+
+
+def _class_count(list_file: Path, source: list[Line]) -> int:
+    """How many classes the source's integer labels make; they must be 0, 1, ... without a gap."""
+    found = {int(line.label or 0) for line in source}
+    _require_range(list_file, source, len(found))
+    return len(found)
+
+
+def _require_range(list_file: Path, lines: list[Line], count: int) -> None:
+    for line in lines:
+        if not 0 <= int(line.label or 0) < count:
+            found = f"label {line.label} is out of range"
+            remedy = f"the source has {count} different labels, so labels are 0 to {count - 1}; number them so"
+            raise InputError(f"{_place(list_file, line)}: {found}; {remedy}")
+
+
+def _is_integer(label: str | None) -> bool:
+    return label is not None and re.fullmatch(r"-?[0-9]+", label) is not None
+
+
+def _normal(line: Line) -> Line:
+    return line._replace(label=str(int(line.label))) if line.label is not None and _is_integer(line.label) else line
+
+
+def _place(list_file: Path, line: Line) -> str:
+    return f"{shown(list_file)}, line {line.number}"

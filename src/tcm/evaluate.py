@@ -1,0 +1,72 @@
+"""From a trained method to predictions, and from predictions to scores."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
+from torch import Tensor
+
+from tcm.data.augment import as_input, centre_cuts, cut
+from tcm.data.store import ImageStore
+
+BATCH = 256
+
+
+class Predictor(Protocol):
+    """Anything that turns images into logits."""
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits [batch, classes]."""
+        ...
+
+
+class Scores(NamedTuple):
+    """Two accuracies that differ when classes differ in size; the field mixes them up, so both have their name."""
+
+    accuracy: float  # share of images that are right
+    mean_class_accuracy: float  # mean over classes of the share of the class's images that are right
+    confusion: NDArray[np.int64]  # [true class, predicted class]
+
+
+@torch.inference_mode()
+def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, batch: int = BATCH) -> Tensor:
+    """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped.
+
+    The method must be in evaluation mode.
+    """
+    results = []
+    cuts = centre_cuts(batch, images.shape[1], crop)
+    for start in range(0, len(images), batch):
+        # Every batch has the same size (the last image repeats), so that a compiled network is compiled once.
+        indices = torch.arange(start, start + batch).clamp(max=len(images) - 1)
+        squares = cut(images, indices.to(images.device), cuts.to(images.device), crop)
+        with fabric.autocast():
+            logits = method.predict(as_input(squares.to(fabric.device)))
+        results.append(logits.float().softmax(dim=1)[: len(images) - start])
+    return torch.cat(results).cpu()
+
+
+def score(predicted: Tensor, labels: Tensor, classes: int) -> Scores | None:
+    """Scores of class probabilities [n, classes] on the images whose label is known (not -1), or None without any."""
+    known = labels >= 0
+    if not bool(known.any()):
+        return None
+    guess, truth = predicted[known].argmax(dim=1).numpy(), labels[known].numpy()
+    confusion = confusion_matrix(truth, guess, labels=np.arange(classes))
+    present = confusion.sum(axis=1) > 0
+    per_class = confusion.diagonal()[present] / confusion.sum(axis=1)[present]
+    return Scores(float((guess == truth).mean()), float(per_class.mean()), confusion)
+
+
+def accuracies(prefix: str, predicted: Tensor, store: ImageStore) -> dict[str, float]:
+    """The metrics of one domain: empty when its labels are unknown."""
+    scores = score(predicted, store.labels, len(store.classes))
+    if scores is None:
+        return {}
+    return {
+        f"{prefix}/accuracy": scores.accuracy,
+        f"{prefix}/mean_class_accuracy": scores.mean_class_accuracy,
+    }

@@ -1,0 +1,256 @@
+"""A whole run: data, method, training, evaluation, and the folder that holds the result."""
+
+import dataclasses
+import io
+import json
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from tcm.config import from_json, to_json
+from tcm.data.store import ImageStore
+from tcm.data.stream import Stream, derived_seed
+from tcm.data.task import DataConfig, Task, load_task
+from tcm.errors import InputError
+from tcm.evaluate import accuracies, probabilities, score
+from tcm.methods import METHODS, MethodConfig
+from tcm.methods.method import Method, Problem
+from tcm.nn.backbone import BackboneConfig
+from tcm.run import Run, read_json, write_atomically
+from tcm.train import Rhythm, fit
+
+M = TypeVar("M", bound=MethodConfig)
+SAMPLES, SHOWN, THUMBNAIL = 12, 24, 96  # images of each domain and of the gallery that a run keeps, and their side
+
+
+@dataclass(frozen=True)
+class TrainConfig(Generic[M]):
+    """A training run."""
+
+    method: M
+    data: DataConfig = field(default_factory=DataConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    steps: int | None = None
+    """Training steps. Default: 10000, digits 600."""
+    seed: int = 0
+    """Every random choice follows from it."""
+    batch: int = 32
+    """Images of each domain in a step."""
+    log_every: int = 20
+    """Steps between rows of losses in metrics.jsonl."""
+    evaluate_every: int | None = None
+    """Steps between evaluations. Default: a tenth of the run."""
+    save_every: int = 500
+    """Steps between checkpoints."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: the GPU if there is one."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 on a GPU that has it, fp32 otherwise."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the networks. auto: on a GPU, when the run is long enough (5000 steps) to repay the minute it takes."""
+
+    def resolved(self) -> "TrainConfig[M]":
+        """This config with every default filled in; mistakes are found here, before anything is written."""
+        data = self.data.resolved()
+        steps = self.steps if self.steps is not None else (600 if data.is_digits else 10000)
+        every = self.evaluate_every if self.evaluate_every is not None else max(steps // 10, 1)
+        counts = {"steps": steps, "batch": self.batch, "log-every": self.log_every, "save-every": self.save_every}
+        for name, value in {**counts, "evaluate-every": every}.items():
+            if value < 1:
+                raise InputError(f"--{name} is {value}; give 1 or more")
+        backbone = self.backbone.resolved(small_images=data.crop is not None and data.crop < 64)
+        return dataclasses.replace(self, data=data, backbone=backbone, steps=steps, evaluate_every=every)
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """How long and how often (of a resolved config)."""
+        assert self.steps is not None and self.evaluate_every is not None
+        return Rhythm(self.steps, self.log_every, self.evaluate_every, self.save_every)
+
+
+class Trained(NamedTuple):
+    """A finished run, ready to predict."""
+
+    name: str  # of the method
+    config: TrainConfig[Any]
+    classes: tuple[str, ...]
+    method: Method
+
+
+def make_fabric(device: str, precision: str) -> Fabric:
+    """Lightning Fabric on the device and in the precision asked for."""
+    there = torch.cuda.is_available()
+    if device == "cuda" and not there:
+        raise InputError("--device cuda: no GPU is available here; use --device cpu or auto")
+    accelerator = "cuda" if there and device != "cpu" else "cpu"
+    if precision == "auto":
+        precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Fabric remarks on hardware that is deliberately not used
+        return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
+
+
+def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
+    """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
+    config = config.resolved()
+    fabric = make_fabric(config.device, config.precision)
+    run = Run(out)
+    run.start({"method_name": name, **to_json(config)})
+    if run.finished:
+        return False
+    task = load_task(config.data, quiet)
+    stream = Stream(
+        task.source,
+        task.target,
+        batch=config.batch,
+        seed=config.seed,
+        view=config.data.view,
+        device=fabric.device,
+    )
+    run.write_environment(str(fabric.device))
+    torch.manual_seed(derived_seed(config.seed, "weights"))
+    method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
+    place(fabric, method, config)
+
+    def evaluate() -> dict[str, float]:
+        crop = config.data.view.crop
+        source, target = (probabilities(fabric, method, store.images, crop) for store in task)
+        return {**accuracies("source", source, task.source), **accuracies("target", target, task.target)}
+
+    title = f"{name} {task.source.name} → {task.target.name}"
+    fit(fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet)
+    write_evaluation(run, fabric, Trained(name, config, task.source.classes, method.eval()), task)
+    about = {"method_name": name, "config": json.dumps(to_json(config)), "classes": json.dumps(task.source.classes)}
+    run.save_model(method.state_dict(), about)
+    return True
+
+
+def place(fabric: Fabric, method: Method, config: TrainConfig[Any]) -> None:
+    """Moves the method to the device; on a GPU in channels-last memory and, for a long run, compiled."""
+    fabric.to_device(method)
+    on_gpu = fabric.device.type == "cuda"
+    if on_gpu:
+        method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    if config.compile == "on" or (config.compile == "auto" and on_gpu and (config.steps or 0) >= 5000):
+        for part in method.compiled_parts():
+            part.compile()
+
+
+def load_trained(folder: Path) -> Trained:
+    """The model of a finished run, from its model.safetensors alone, on the CPU and in evaluation mode."""
+    tensors, about = Run(folder).load_model()
+    name = about.get("method_name", "")
+    if name not in METHODS:
+        raise InputError(f'{folder} holds a model of the unknown method "{name}"; it has {", ".join(METHODS)}')
+    config = from_json(TrainConfig[METHODS[name]], json.loads(about["config"]), str(folder))
+    classes = tuple(json.loads(about["classes"]))
+    method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False)))
+    try:
+        method.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(f"{folder} holds weights that do not fit its configuration; train it again") from error
+    return Trained(name, config, classes, method.eval())
+
+
+def read_config(folder: Path) -> tuple[str, TrainConfig[Any]]:
+    """Method name and configuration of a run, finished or not."""
+    file = Run(folder).config_file
+    stored = read_json(file)
+    name = stored.pop("method_name", None) if isinstance(stored, dict) else None
+    if name not in METHODS:
+        raise InputError(f'{file} names the unknown method "{name}"; it has {", ".join(METHODS)}')
+    return name, from_json(TrainConfig[METHODS[name]], stored, str(file))
+
+
+def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
+    """Evaluates a finished run again on its own data and writes the result into its folder."""
+    trained = load_trained(folder)
+    fabric = make_fabric(device, trained.config.precision)
+    fabric.to_device(trained.method)
+    return write_evaluation(Run(folder), fabric, trained, load_task(trained.config.data, quiet))
+
+
+def write_evaluation(run: Run, fabric: Fabric, trained: Trained, task: Task) -> dict[str, Any]:
+    """Predicts both domains and writes evaluation.json (scores) and evaluation.npz (predictions and a few images)."""
+    crop = trained.config.data.view.crop
+    on_source = probabilities(fabric, trained.method, task.source.images, crop)
+    on_target = probabilities(fabric, trained.method, task.target.images, crop)
+    scores = score(on_target, task.target.labels, len(trained.classes))
+    summary = {
+        "method": trained.name,
+        "selection": "last",
+        "step": trained.config.steps,
+        "seconds": training_seconds(run),
+        "source": {
+            "name": task.source.name,
+            "images": len(task.source),
+            "classes": len(trained.classes),
+            **_short(accuracies("source", on_source, task.source)),
+        },
+        "target": {
+            "name": task.target.name,
+            "images": len(task.target),
+            "labelled": int((task.target.labels >= 0).sum()),
+            "accuracy": scores.accuracy if scores else None,
+            "mean_class_accuracy": scores.mean_class_accuracy if scores else None,
+        },
+        "classes": list(trained.classes),
+    }
+    arrays = io.BytesIO()
+    np.savez_compressed(arrays, **shown_arrays(on_target, task))
+    write_atomically(run.folder / "evaluation.npz", arrays.getvalue())
+    write_atomically(run.folder / "evaluation.json", json.dumps(summary, indent=2).encode())
+    return summary
+
+
+def training_seconds(run: Run) -> float:
+    """Time spent in training steps, over all the sittings of a run."""
+    return sum(row.get("seconds", 0.0) for row in run.metrics())
+
+
+def shown_arrays(on_target: Tensor, task: Task) -> dict[str, Any]:
+    """Predictions of the target and the thumbnails that a report shows."""
+    shown = shown_images(on_target, task.target.labels)
+    some_source, some_target = (torch.linspace(0, len(store) - 1, SAMPLES).long() for store in task)
+    return {
+        "probabilities": on_target.numpy().astype(np.float16),
+        "labels": task.target.labels.numpy(),
+        "paths": np.array(task.target.paths),
+        "source_images": thumbnails(task.source, some_source),
+        "source_labels": task.source.labels[some_source].numpy(),
+        "target_images": thumbnails(task.target, some_target),
+        "shown_index": shown.numpy(),
+        "shown_images": thumbnails(task.target, shown),
+    }
+
+
+def shown_images(on_target: Tensor, labels: Tensor) -> Tensor:
+    """Indices of the most confident mistakes; without labels, of the most and the least confident predictions."""
+    confidence, guess = on_target.max(dim=1)
+    if bool((labels >= 0).any()):
+        wrong = ((guess != labels) & (labels >= 0)).nonzero().flatten()
+        return wrong[confidence[wrong].argsort(descending=True)][:SHOWN]
+    order = confidence.argsort(descending=True)
+    half = min(SHOWN, len(order)) // 2
+    return torch.cat([order[:half], order[len(order) - half :]])
+
+
+def thumbnails(store: ImageStore, indices: Tensor) -> np.ndarray:
+    """uint8 [m, side, side, 3] of the stored images, at most THUMBNAIL pixels a side."""
+    images = store.images[indices].permute(0, 3, 1, 2).float()
+    side = min(store.size, THUMBNAIL)
+    if len(images) and side < store.size:
+        images = F.interpolate(images, (side, side), mode="bilinear", antialias=True)
+    return images.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
+
+
+def _short(metrics: dict[str, float]) -> dict[str, float]:
+    return {key.split("/")[1]: value for key, value in metrics.items()}

@@ -1,0 +1,111 @@
+"""Learning curves: one small figure per quantity, every run a line in it."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from tcm.figures.svg import INK, PALETTE, style_axes, visible
+
+History = Sequence[Mapping[str, Any]]
+Series = dict[str, tuple[np.ndarray, np.ndarray]]
+
+# With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
+SMOOTH_ABOVE = 120
+
+_NOT_DRAWN = {"step", "lr", "images_per_second"}
+_LINES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_NAMES = {
+    "source/accuracy": "Source accuracy",
+    "target/accuracy": "Target accuracy",
+    "target/mean_class_accuracy": "Target accuracy, mean per class",
+}
+
+
+def learning_curves(histories: Mapping[str, History]) -> dict[str, Figure]:
+    """One figure per logged quantity by title, accuracies first; `histories` maps a run's label to its rows.
+
+    A single run has its accuracies together in one figure. Quantities that no row holds have no figure.
+    """
+    keys = _drawn_keys(row for history in histories.values() for row in history)
+    figures: dict[str, Figure] = {}
+    if len(histories) == 1:
+        (history,) = histories.values()
+        together = {_name(key): curve(history, key) for key in keys if key in _NAMES}
+        if together:
+            figures["Accuracy" if len(together) > 1 else next(iter(together))] = _figure(together, percent=True)
+        keys = [key for key in keys if key not in _NAMES]
+    for key in keys:
+        series = {label: curve(history, key) for label, history in histories.items()}
+        figures[_name(key)] = _figure({k: v for k, v in series.items() if len(v[0])}, percent=key.endswith("accuracy"))
+    return figures
+
+
+def curve(history: History, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and finite values of one quantity, ascending. A step logged twice, as after a resume, counts once."""
+    points = {row["step"]: float(row[key]) for row in history if _is_number(row.get(key))}
+    steps = sorted(points)
+    return np.array(steps), np.array([points[step] for step in steps])
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean over a centred window, which shrinks at both ends; as long as `values`."""
+    kernel = np.ones(window)
+    return np.convolve(values, kernel, "same") / np.convolve(np.ones_like(values), kernel, "same")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _drawn_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    found = dict.fromkeys(key for row in rows for key in row if key not in _NOT_DRAWN and _is_number(row[key]))
+    first = [key for key in ("target/accuracy", "target/mean_class_accuracy", "source/accuracy") if key in found]
+    losses = [key for key in found if key.startswith("loss/")]
+    return [*first, *losses, *(key for key in found if key not in {*first, *losses})]
+
+
+def _name(key: str) -> str:
+    if key.startswith("loss/"):
+        return f"Loss: {key.removeprefix('loss/').replace('_', ' ')}"
+    return _NAMES.get(key, key.replace("_", " "))
+
+
+def _figure(series: Series, *, percent: bool) -> Figure:
+    rows = math.ceil(len(series) / 2) if len(series) > 1 else 0
+    figure = Figure(figsize=(4.6, 2.7 + 0.2 * rows), layout="constrained")
+    axes = figure.add_subplot()
+    style_axes(axes)
+    lines = [_drawn_line(axes, index, steps, values) for index, (steps, values) in enumerate(series.values())]
+    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
+    axes.set_xlabel("step", color=INK, fontsize=8.5)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if percent:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+    if len(series) > 1:
+        labels = [visible(label) for label in series]
+        place = {"loc": "outside lower center", "ncols": 2, "handlelength": 3}
+        legend = figure.legend(lines, labels, **place, frameon=False, fontsize=8.5, labelcolor=INK)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    return figure
+
+
+def _drawn_line(axes: Axes, index: int, steps: np.ndarray, values: np.ndarray) -> Line2D:
+    color = PALETTE[index % len(PALETTE)]
+    if len(steps) > SMOOTH_ABOVE:
+        axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.7)
+        values = running_mean(values, len(values) // 50)
+    (line,) = axes.plot(steps, values, color=color, linewidth=1.6, markersize=4)
+    line.set(linestyle=_LINES[index % len(_LINES)], marker=_MARKERS[index % len(_MARKERS)])
+    line.set_markevery(max(1, len(steps) // 8))
+    return line

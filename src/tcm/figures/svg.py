@@ -1,0 +1,63 @@
+"""What the figures share: ink, palette, and the way from a `Figure` to SVG text that stands inside a page."""
+
+import html
+import io
+import re
+import warnings
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Text, axes and grid are drawn in INK, which inline SVG replaces by the colour of the surrounding text: one
+# figure serves the light page, the dark page and paper.
+INK = "#1f2a37"
+
+# Okabe and Ito's palette, told apart with every common colour blindness; without its yellow, too faint on white.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
+
+_TAG = re.compile(r"<[^>]+>")
+# Names that nothing refers to and that a second figure would repeat, and fonts that the page chooses.
+_SUPERFLUOUS = re.compile(r' id="[A-Za-z0-9]+(?:\.[a-z0-9]+)*_\d+"| font-family: [^;"]*;')
+_STYLE_SHEET = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
+
+
+def visible(text: str) -> str:
+    """The text with every control character, line break and lone surrogate written as its escape."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def style_axes(axes: Axes) -> None:
+    """Quiet axes: no box, thin ink, small labels."""
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+    for spine in axes.spines.values():
+        spine.set(color=INK, alpha=0.45, linewidth=0.8)
+    axes.tick_params(color=INK, labelcolor=INK, labelsize=8.5, length=3, width=0.8)
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as one `<svg>` element for an HTML page: the same text every time, no prolog, no fixed size.
+
+    `name` must be unique in the page, since references inside the SVG are derived from it. `description` is what
+    a screen reader says in place of the figure. Text stays text, in the font of the page.
+    """
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
+        # The browser has glyphs that matplotlib's own font lacks; only the measured widths are approximate.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    head, body = text[text.index("<svg") :].split(">", 1)
+    box = re.search(r'viewBox="[^"]*"', head)
+    assert box is not None, "matplotlib always writes a viewBox"
+    # Its style sheet would style the whole page; what it says is an attribute here.
+    body = _TAG.sub(_clean_tag, _STYLE_SHEET.sub("", body, count=1)).strip()
+    return (
+        f'<svg {box.group()} role="img" aria-label="{html.escape(visible(description))}" stroke-linejoin="round">{body}'
+    )
+
+
+def _clean_tag(tag: re.Match[str]) -> str:
+    return _SUPERFLUOUS.sub("", tag.group()).replace(INK, "currentColor")

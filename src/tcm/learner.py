@@ -1,0 +1,36 @@
+"""What the training loop knows of a model: the batch it is shown and the few methods it must have."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class Batch(NamedTuple):
+    """What a learner sees of one step. There is no field for target labels, so no method can look at them."""
+
+    source: Tensor  # [batch, 3, height, width] in [0, 1]
+    labels: Tensor  # [batch], classes of the source images
+    target: Tensor  # [batch, 3, height, width] in [0, 1]
+
+
+class Learner(nn.Module, ABC):
+    """A model that the one training loop can train. Its state is its parameters, buffers and optimizers."""
+
+    @abstractmethod
+    def build_optimizers(self) -> dict[str, Optimizer]:
+        """Optimizers by name, each at its initial learning rate."""
+
+    @abstractmethod
+    def lr_factor(self, progress: float) -> float:
+        """What every initial learning rate is multiplied by at this progress in [0, 1]."""
+
+    @abstractmethod
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        """One step of every optimizer; the losses by name, as detached scalars on the device."""
+
+    def compiled_parts(self) -> Sequence[nn.Module]:
+        """The networks worth compiling on a GPU."""
+        return ()

@@ -1,0 +1,48 @@
+"""DANN: domain-adversarial training of neural networks (Ganin et al., JMLR 2016)."""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tcm.learner import Batch
+from tcm.losses import domain_confusion
+from tcm.methods.method import Method, Problem, Recipe
+from tcm.nn.heads import discriminator, reverse_gradient
+from tcm.schedules import ramp_up
+
+
+@dataclass(frozen=True)
+class DANNConfig:
+    """Domain-adversarial training: features that a discriminator cannot tell apart by domain."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+    trade_off: float = 1.0
+    """Weight of the domain loss."""
+    hidden: int = 1024
+    """Width of the discriminator."""
+
+    def build(self, problem: Problem) -> "DANN":
+        """The method on the problem's backbone."""
+        return DANN(problem, self)
+
+
+class DANN(Method):
+    """Classification on the source, plus a domain discriminator behind a gradient reversal layer."""
+
+    def __init__(self, problem: Problem, config: DANNConfig):
+        super().__init__(problem, config.recipe)
+        self.trade_off = config.trade_off
+        self.discriminator = discriminator(config.recipe.bottleneck, config.hidden)
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """Classification and domain loss; the reversal's factor grows with progress, so early noise does no harm."""
+        features = self.features(torch.cat([batch.source, batch.target]))
+        logits = self.classifier(features[: len(batch.source)])
+        domains = self.discriminator(reverse_gradient(features, ramp_up(progress)))
+        source, target = domains.split([len(batch.source), len(batch.target)])
+        return {
+            "classification": F.cross_entropy(logits, batch.labels),
+            "domain": self.trade_off * domain_confusion(source, target),
+        }

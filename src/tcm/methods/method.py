@@ -1,0 +1,99 @@
+"""Stage 2: what every classification method shares. A new one writes `losses` and little else."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from tcm.learner import Batch, Learner
+from tcm.nn.backbone import Backbone
+from tcm.nn.heads import bottleneck, classifier
+from tcm.schedules import inverse_decay
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method is built for."""
+
+    classes: int
+    backbone: Backbone
+
+
+class MethodConfig(Protocol):
+    """A frozen dataclass that builds its method."""
+
+    def build(self, problem: Problem) -> "Method":
+        """The method, with fresh weights on top of the problem's backbone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How every method is trained unless its config says otherwise (the usual recipe of the field)."""
+
+    lr: float = 0.01
+    """Learning rate of new layers."""
+    pretrained_lr: float = 0.1
+    """A pretrained backbone's learning rate as a share of `lr`; one that starts from scratch learns at `lr`."""
+    momentum: float = 0.9
+    """Momentum of SGD (nesterov)."""
+    weight_decay: float = 1e-3
+    """Weight decay of every parameter."""
+    bottleneck: int = 256
+    """Width of the layer between backbone and classifier."""
+
+
+class Method(Learner):
+    """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
+
+    def __init__(self, problem: Problem, recipe: Recipe):
+        super().__init__()
+        self.recipe = recipe
+        self.backbone = problem.backbone
+        self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)
+        self.classifier = classifier(recipe.bottleneck, problem.classes)
+
+    @abstractmethod
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """The terms of the objective by name; `update` descends on their sum."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the classifier reads: [batch, bottleneck]."""
+        return self.bottleneck(self.backbone(images))
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits [batch, classes] of target images."""
+        return self.classifier(self.features(images))
+
+    def build_optimizers(self) -> dict[str, Optimizer]:
+        """One SGD; a pretrained backbone learns more slowly than the new layers."""
+        recipe, backbone = self.recipe, list(self.backbone.parameters())
+        new = [parameter for parameter in self.parameters() if id(parameter) not in {id(p) for p in backbone}]
+        share = recipe.pretrained_lr if self.backbone.pretrained else 1.0
+        groups = [{"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}]
+        # One kernel for all parameters; on the CPU the plain loop is as fast.
+        fused = next(self.parameters()).is_cuda
+        options = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
+        return {"sgd": SGD(groups, lr=recipe.lr, nesterov=recipe.momentum > 0, fused=fused, **options)}
+
+    def lr_factor(self, progress: float) -> float:
+        """(1 + 10 p)^-0.75."""
+        return inverse_decay(progress)
+
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        """One gradient step on the sum of `losses`."""
+        losses = self.losses(batch, progress)
+        for optimizer in optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(losses.values())).sum().backward()
+        for optimizer in optimizers.values():
+            optimizer.step()
+        return {name: loss.detach() for name, loss in losses.items()}
+
+    def compiled_parts(self) -> Sequence[nn.Module]:
+        """The backbone: all but a sliver of the time is spent there."""
+        return (self.backbone,)

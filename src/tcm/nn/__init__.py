@@ -1,0 +1,1 @@
+"""Networks: backbones and the heads on top of them."""

@@ -1,0 +1,151 @@
+"""Backbones: images in [0, 1] to feature vectors. Any timm network, or a small one for 32 x 32 images."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import timm
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from tcm.errors import InputError
+
+IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The feature extractor."""
+
+    name: str = "auto"
+    """A timm name such as resnet50, or "small" (for 32 x 32 images). "auto": small for digits, resnet50 otherwise."""
+    weights: Path | None = None
+    """A safetensors file of pretrained weights with torchvision's or timm's key names."""
+    pretrained: bool = True
+    """Without a weights file: start from timm's pretrained weights, fetched from its hub."""
+    stride_in_1x1: bool = False
+    """ResNet v1 layout: the stride sits on the 1 x 1 convolution. Read from the weights file's metadata."""
+
+    def resolved(self, small_images: bool) -> "BackboneConfig":
+        """This config with "auto" replaced and the layout read from the weights file."""
+        name = self.name if self.name != "auto" else ("small" if small_images else "resnet50")
+        if name != "small" and not timm.is_model(name):
+            near = [n for n in timm.list_models() if n.startswith(name[:6])][:3]
+            hint = f" (near: {', '.join(near)})" if near else ""
+            raise InputError(f'--backbone.name: timm has no network "{name}"{hint}; use a timm name or "small"')
+        v1 = self.stride_in_1x1 or (self.weights is not None and _metadata(self.weights).get("stride_in_1x1") == "true")
+        return dataclasses.replace(self, name=name, stride_in_1x1=v1)
+
+    def build(self, initialise: bool = True) -> "Backbone":
+        """The network; without `initialise` no pretrained weights are looked for (a checkpoint will fill it)."""
+        fetch = initialise and self.pretrained and self.weights is None and self.name != "small"
+        if self.name == "small":
+            network, mean, sd = SmallNet(), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+        else:
+            network = _timm_network(self.name, fetch)
+            data = getattr(network, "pretrained_cfg", {})
+            mean, sd = data.get("mean", IMAGENET_MEAN), data.get("std", IMAGENET_SD)
+        if self.stride_in_1x1:
+            move_stride_to_1x1(network)
+        if initialise and self.weights is not None:
+            load_weights(network, self.weights)
+            mean, sd = (_numbers(_metadata(self.weights).get(key)) or old for key, old in (("mean", mean), ("std", sd)))
+        return Backbone(network, mean, sd, pretrained=fetch or self.weights is not None)
+
+
+class Backbone(nn.Module):
+    """Normalises images in [0, 1] and turns them into feature vectors [batch, features]."""
+
+    mean: Tensor
+    sd: Tensor
+
+    def __init__(self, network: nn.Module, mean: tuple[float, ...], sd: tuple[float, ...], pretrained: bool):
+        super().__init__()
+        self.pretrained = pretrained
+        self.network = network
+        self.features: int = network.num_features  # pyright: ignore[reportAttributeAccessIssue]
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
+        self.register_buffer("sd", torch.tensor(sd).view(3, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features [batch, features] of images [batch, 3, height, width] in [0, 1]."""
+        return self.network((images - self.mean) / self.sd)
+
+
+class SmallNet(nn.Sequential):
+    """Four convolutions and a linear layer for 32 x 32 images: 64 features."""
+
+    num_features = 64
+
+    def __init__(self):
+        def block(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
+            convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+            return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+
+        layers = [*block(3, 16, 5, 2), *block(16, 32, 3, 1), *block(32, 64, 3, 2), *block(64, 64, 3, 2)]
+        # A grid of 4 x 4 keeps where things are: digits differ by the place of their strokes.
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 64))
+
+
+def move_stride_to_1x1(network: nn.Module) -> None:
+    """Turns a ResNet of the v1.5 layout into v1: each strided bottleneck strides in its first convolution.
+
+    Weights have the same shapes in both layouts, so the wrong one loads without complaint and works silently worse.
+    """
+    for block in network.modules():
+        first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
+        if not (isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(block, "conv3")):
+            continue
+        if first.kernel_size == (1, 1) and second.kernel_size == (3, 3) and second.stride != (1, 1):
+            first.stride, second.stride = second.stride, (1, 1)
+
+
+def load_weights(network: nn.Module, file: Path) -> None:
+    """Fills the network from a safetensors file; anything but a missing or spare classifier is an error."""
+    expected = network.state_dict()
+    with _opened(file) as tensors:
+        given = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
+    given = {key: value for key, value in given.items() if not key.startswith(("fc.", "classifier.", "head."))}
+    missing = [key for key in expected if key not in given and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in given if key not in expected]
+    shaped = [key for key in given if key in expected and given[key].shape != expected[key].shape]
+    if missing or unknown or shaped:
+        first = f'no "{missing[0]}"' if missing else f'"{(unknown or shaped)[0]}" does not fit'
+        count = len(missing) + len(unknown) + len(shaped)
+        raise InputError(
+            f"{file} holds weights of another network: {first} ({count} tensors differ); "
+            "give --backbone.name the network that the file was made for"
+        )
+    network.load_state_dict({key: given[key].to(expected[key].dtype) for key in given}, strict=False)
+
+
+def _timm_network(name: str, fetch: bool) -> nn.Module:
+    try:
+        return timm.create_model(name, pretrained=fetch, num_classes=0)
+    except (OSError, RuntimeError, ValueError) as error:
+        if not fetch:
+            raise
+        reason = str(error).splitlines()[0][:120]
+        raise InputError(
+            f"no pretrained weights of {name} could be fetched ({reason}); "
+            "give a file with --backbone.weights FILE, or --backbone.no-pretrained to start from random weights"
+        ) from error
+
+
+def _opened(file: Path) -> safe_open:
+    try:
+        return safe_open(file, framework="pt")
+    except FileNotFoundError as error:
+        raise InputError(f"--backbone.weights: there is no file {file}; check the path") from error
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"--backbone.weights: {file} is no readable safetensors file ({error})") from error
+
+
+def _metadata(file: Path) -> dict[str, str]:
+    with _opened(file) as tensors:
+        return tensors.metadata() or {}
+
+
+def _numbers(text: str | None) -> tuple[float, ...]:
+    return tuple(float(word) for word in text.split()) if text else ()

@@ -1,0 +1,52 @@
+"""What stands on a backbone's features: bottleneck, classifier, domain discriminator, gradient reversal."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return -ctx.factor * gradient, None
+
+
+def reverse_gradient(x: Tensor, factor: float) -> Tensor:
+    """x itself; its gradient is multiplied by -factor (the gradient reversal layer of Ganin and Lempitsky, 2015)."""
+    result: Tensor = _Reverse.apply(x, factor)  # pyright: ignore[reportAssignmentType]
+    return result
+
+
+def bottleneck(features: int, width: int) -> nn.Sequential:
+    """Linear, BatchNorm, ReLU: features -> width."""
+    linear = nn.Linear(features, width)
+    nn.init.normal_(linear.weight, std=0.005)
+    nn.init.constant_(linear.bias, 0.1)
+    return nn.Sequential(linear, nn.BatchNorm1d(width), nn.ReLU())
+
+
+def classifier(features: int, classes: int) -> nn.Linear:
+    """A linear layer that starts close to zero: features -> logits."""
+    linear = nn.Linear(features, classes)
+    nn.init.normal_(linear.weight, std=0.01)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def discriminator(features: int, hidden: int = 1024) -> nn.Sequential:
+    """Three linear layers that tell the domains apart: features -> one logit."""
+    return nn.Sequential(
+        nn.Linear(features, hidden),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, 1),
+    )

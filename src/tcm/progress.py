@@ -1,0 +1,63 @@
+"""How long work shows itself: a bar on a terminal, a plain line every so often elsewhere, nothing when quiet."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+LINE_EVERY = 10.0  # seconds between plain lines
+
+
+class ProgressDisplay:
+    """Shows `done` of `total` with rate, time left and a short text. Use it as a context manager."""
+
+    def __init__(self, title: str, total: int, *, unit: str, done: int = 0, quiet: bool = False):
+        self.title, self.total, self.unit, self.quiet = title, total, unit, quiet
+        self.first, self.done, self.text = done, done, ""
+        self.started = self.last_line = time.monotonic()
+        console = Console(stderr=True)
+        self._bar: Progress | None = None
+        if console.is_terminal and not quiet:
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[text]}", style="dim", markup=False),
+                console=console,
+            )
+            self._task = self._bar.add_task(title, total=total, completed=done, rate="", text="")
+
+    @property
+    def rate(self) -> float:
+        """Units a second since the display opened."""
+        return (self.done - self.first) / max(time.monotonic() - self.started, 1e-9)
+
+    def update(self, done: int, text: str | None = None) -> None:
+        """Shows that `done` units are done; `text` replaces the short text beside the bar."""
+        self.done, self.text = done, self.text if text is None else text
+        if self._bar is not None:
+            rate = f"{self.rate:.1f} {self.unit}/s"
+            self._bar.update(self._task, completed=done, rate=rate, text=self.text)
+        elif not self.quiet and time.monotonic() - self.last_line >= LINE_EVERY:
+            self._line()
+
+    def _line(self) -> None:
+        self.last_line = time.monotonic()
+        left = (self.total - self.done) / self.rate if self.rate > 0 else 0
+        parts = [f"{self.title}: {self.done}/{self.total} {self.unit}s", f"{self.rate:.1f}/s", f"{left:.0f} s left"]
+        print(", ".join([*parts, self.text] if self.text else parts), file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "ProgressDisplay":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif not self.quiet and kind is None and time.monotonic() - self.started > LINE_EVERY:
+            self._line()

@@ -1,0 +1,84 @@
+"""Predictions to the numbers that the page shows: confusion, classes, bars, gallery. Pure functions of arrays."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line of a bar list: its length is `share` in [0, 1]; `value` and `note` stand beside it."""
+
+    label: str
+    share: float
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A confusion: `count` images of class `true` taken for `predicted`, `share` of that class."""
+
+    true: str
+    predicted: str
+    count: int
+    share: float
+
+
+def confusion_counts(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
+    """Counts [true, predicted]; images without a label (-1) are left out."""
+    known = labels >= 0
+    cells = labels[known] * classes + predictions[known]
+    return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
+
+
+def confused_pairs(matrix: np.ndarray, classes: Sequence[str], most: int = 10) -> list[Pair]:
+    """The most frequent confusions, most images first."""
+    wrong = matrix - np.diag(np.diag(matrix))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+    cells = [divmod(int(cell), len(classes)) for cell in order if wrong.flat[cell]]
+    totals = matrix.sum(axis=1)
+    return [
+        Pair(classes[true], classes[predicted], int(wrong[true, predicted]), wrong[true, predicted] / totals[true])
+        for true, predicted in cells
+    ]
+
+
+def class_bars(matrix: np.ndarray, classes: Sequence[str]) -> list[Bar]:
+    """The accuracy of each class that has labelled images, the worst first."""
+    totals, right = matrix.sum(axis=1), np.diag(matrix)
+    present = [index for index in range(len(classes)) if totals[index]]
+    present.sort(key=lambda index: (right[index] / totals[index], index))
+    return [
+        Bar(classes[i], right[i] / totals[i], f"{right[i] / totals[i]:.1%}", f"{right[i]:,} of {totals[i]:,}")
+        for i in present
+    ]
+
+
+def prediction_bars(predictions: np.ndarray, classes: Sequence[str]) -> list[Bar]:
+    """How often each class is predicted, most often first; the longest bar is full."""
+    counts = np.bincount(predictions, minlength=len(classes))
+    order = sorted(range(len(classes)), key=lambda index: -counts[index])
+    longest, total = max(1, counts.max()), max(1, len(predictions))
+    return [Bar(classes[i], counts[i] / longest, f"{counts[i]:,}", f"{counts[i] / total:.1%}") for i in order]
+
+
+def confidence_bars(confidence: np.ndarray) -> list[Bar]:
+    """How many images have each tenth of confidence, highest first; the longest bar is full."""
+    counts, _ = np.histogram(confidence, bins=np.linspace(0, 1, 11))
+    longest, total = max(1, counts.max()), max(1, len(confidence))
+    return [
+        Bar(f"{10 * i}–{10 * i + 10}%", counts[i] / longest, f"{counts[i]:,}", f"{counts[i] / total:.1%}")
+        for i in reversed(range(10))
+    ]
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """The 95% interval of a proportion measured on `count` images (Wilson, 1927)."""
+    z = 1.96
+    centre = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)

@@ -1,0 +1,182 @@
+"""Records to what the template shows of them: every number, bar, figure and thumbnail."""
+
+import base64
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from PIL import Image
+
+from tcm.figures.confusion import confusion_figure
+from tcm.figures.svg import inline_svg
+from tcm.report.record import Evaluation, Record, leaves
+from tcm.report.scores import (
+    Bar,
+    Pair,
+    class_bars,
+    confidence_bars,
+    confused_pairs,
+    confusion_counts,
+    prediction_bars,
+    wilson_interval,
+)
+
+SAMPLES = 24  # images shown of each domain
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A thumbnail and what is known of it; fields that do not apply are empty."""
+
+    data: str
+    small: bool
+    true: str = ""
+    predicted: str = ""
+    confidence: float = 0.0
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What only a labelled target has."""
+
+    interval: tuple[float, float]
+    mean_confidence: float
+    confusion: Markup
+    pairs: list[Pair]
+    class_bars: list[Bar]
+    mistakes: list[Picture]
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """What is left to look at when the target has no labels."""
+
+    prediction_bars: list[Bar]
+    confidence_bars: list[Bar]
+    most_confident: list[Picture]
+    least_confident: list[Picture]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """All that the template shows of one run."""
+
+    label: str
+    anchor: str
+    record: Record
+    measured: Measured | None
+    unmeasured: Unmeasured | None
+    settings: dict[str, str]
+    environment: dict[str, str]
+
+    @property
+    def score(self) -> str:
+        """The state of the run in a few words."""
+        if self.measured and self.record.evaluation:
+            return f"{self.record.evaluation.accuracy:.1%} target accuracy"
+        return "no target labels" if self.unmeasured else "unfinished"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images of both domains of one task."""
+
+    task: tuple[str, str]
+    source: list[Picture]
+    target: list[Picture]
+
+
+def run_view(record: Record, label: str, anchor: str) -> RunView:
+    """What is shown of one run, in the section `#anchor`."""
+    evaluation = record.evaluation
+    labelled = evaluation is not None and evaluation.accuracy is not None
+    return RunView(
+        label=label,
+        anchor=anchor,
+        record=record,
+        measured=_measured(evaluation, anchor) if evaluation and labelled else None,
+        unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
+        settings={key: _plain(value) for key, value in leaves(record.config).items()},
+        environment={key: _plain(value) for key, value in leaves(record.environment).items()},
+    )
+
+
+def _measured(evaluation: Evaluation, name: str) -> Measured:
+    labels, classes = evaluation.arrays["labels"], evaluation.classes
+    assert evaluation.accuracy is not None, "the caller has checked"
+    matrix = confusion_counts(labels, evaluation.predictions, len(classes))
+    description = f"Confusion matrix of {len(classes)} classes; the most frequent confusions are listed beside it."
+    return Measured(
+        interval=wilson_interval(evaluation.accuracy, int((labels >= 0).sum())),
+        mean_confidence=float(evaluation.confidence[labels >= 0].mean()),
+        confusion=Markup(inline_svg(confusion_figure(matrix, classes), f"{name}-confusion", description)),
+        pairs=confused_pairs(matrix, classes),
+        class_bars=class_bars(matrix, classes),
+        mistakes=_gallery(evaluation),
+    )
+
+
+def _unmeasured(evaluation: Evaluation) -> Unmeasured:
+    pictures = _gallery(evaluation)
+    half = (len(pictures) + 1) // 2
+    return Unmeasured(
+        prediction_bars=prediction_bars(evaluation.predictions, evaluation.classes),
+        confidence_bars=confidence_bars(evaluation.confidence),
+        most_confident=pictures[:half],
+        least_confident=pictures[half:][::-1],
+    )
+
+
+def _gallery(evaluation: Evaluation) -> list[Picture]:
+    """The target images that the evaluation chose to show, the most confident prediction first."""
+    shown = evaluation.arrays["shown_index"]
+    names, labels = evaluation.classes, evaluation.arrays["labels"]
+    return [
+        _picture(
+            evaluation.arrays["shown_images"][position],
+            true=names[labels[shown[position]]] if labels[shown[position]] >= 0 else "",
+            predicted=names[evaluation.predictions[shown[position]]],
+            confidence=float(evaluation.confidence[shown[position]]),
+            path=str(evaluation.arrays["paths"][shown[position]]),
+        )
+        for position in np.argsort(-evaluation.confidence[shown], kind="stable")
+    ]
+
+
+def task_samples(records: Iterable[Record]) -> list[Samples]:
+    """Images of each task's domains, from its first evaluated run."""
+    found: dict[tuple[str, str], Samples] = {}
+    for record in records:
+        if record.evaluation and record.task not in found:
+            arrays, names = record.evaluation.arrays, record.evaluation.classes
+            source = zip(arrays["source_images"][:SAMPLES], arrays["source_labels"][:SAMPLES], strict=True)
+            target = arrays["target_images"][:SAMPLES]
+            found[record.task] = Samples(
+                record.task,
+                [_picture(image, true=names[label]) for image, label in source],
+                list(map(_picture, target)),
+            )
+    return list(found.values())
+
+
+def _picture(image: np.ndarray, **known: Any) -> Picture:
+    """The image as a data URI: PNG up to 48 pixels, where it is small and exact, JPEG above."""
+    small = max(image.shape[:2]) <= 48
+    buffer = io.BytesIO()
+    if small:
+        Image.fromarray(image).save(buffer, "PNG", optimize=True)
+    else:
+        Image.fromarray(image).save(buffer, "JPEG", quality=88)
+    kind = "png" if small else "jpeg"
+    return Picture(f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small, **known)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,204 @@
+"""A run folder: config.json, metrics.jsonl, state.pt, model.safetensors, environment.json. Every write is atomic."""
+
+import fcntl
+import io
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tcm.config import differences
+from tcm.errors import InputError
+
+# Settings that do not change what is computed: a run may go on with other values of these.
+FREE_KEYS = {"data.cache", "save_every", "device"}
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Writes the file whole or not at all; a full disk leaves the previous content and one clear line."""
+    temporary = file.with_name(f".{file.name}.tmp")
+    try:
+        with temporary.open("wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(
+            f"{file} could not be written ({error.strerror}); what was there before is unharmed: "
+            "free some space and repeat the command to go on"
+        ) from error
+
+
+def read_json(file: Path) -> Any:
+    """The parsed file; a missing or damaged one is the user's to know."""
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError as error:
+        raise InputError(f"{file.parent} is no run folder: it has no {file.name}; name the --out of a run") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} is damaged ({error}); restore it or start a new run in another --out") from error
+
+
+class Run:
+    """One training run on disk. Whoever opens it for training holds its lock."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.config_file = folder / "config.json"
+        self.metrics_file = folder / "metrics.jsonl"
+        self.state_file = folder / "state.pt"
+        self.model_file = folder / "model.safetensors"
+        self.environment_file = folder / "environment.json"
+        self._lock: io.TextIOWrapper | None = None
+
+    @property
+    def finished(self) -> bool:
+        """The model is written last, so its file means that the run is whole."""
+        return self.model_file.exists()
+
+    def start(self, config: dict[str, Any]) -> None:
+        """Creates the folder, or checks that it holds a run of the same configuration; takes its lock."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out {self.folder} cannot be made ({error.strerror}); choose another folder") from error
+        if not self.config_file.exists() and any(self.folder.iterdir()):
+            raise InputError(f"--out {self.folder} holds other files and no run; choose a new or empty folder")
+        self._take_lock()
+        if self.config_file.exists():
+            changed = [
+                line
+                for line in differences(read_json(self.config_file), config)
+                if line.split(": ")[0] not in FREE_KEYS
+            ]
+            if changed:
+                raise InputError(
+                    f"--out {self.folder} holds a run with another configuration ({'; '.join(changed)}); "
+                    "repeat that run's options or choose another folder"
+                )
+        else:
+            write_atomically(self.config_file, json.dumps(config, indent=2).encode())
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock = (self.folder / ".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"--out {self.folder} is in use by another process; wait for it or choose another") from error
+        except OSError as error:
+            raise InputError(f"--out {self.folder} cannot be written ({error.strerror}); choose another folder") from error
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        """The checkpoint from which training goes on."""
+        # Through memory, because torch turns a full disk into an error of its own.
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_atomically(self.state_file, buffer.getvalue())
+
+    def load_state(self, device: torch.device) -> dict[str, Any] | None:
+        """The last checkpoint, or None where there is none yet."""
+        if not self.state_file.exists():
+            return None
+        try:
+            return torch.load(self.state_file, map_location=device, weights_only=True)
+        except Exception as error:  # torch names many reasons; to the user they are one
+            raise InputError(
+                f"{self.state_file} is damaged and cannot be continued from; delete it to start this run again"
+            ) from error
+
+    def save_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
+        """Everything that `predict` needs in one file: the weights, and in its metadata what they are."""
+        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_atomically(self.model_file, safetensors.torch.save(whole, about))
+
+    def load_model(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The weights of a finished run and what they are."""
+        if not self.config_file.exists():
+            raise InputError(f"{self.folder} is no run folder: it has no config.json; name the --out of a run")
+        if not self.finished:
+            raise InputError(f"{self.folder} is not finished; repeat its train command to go on")
+        try:
+            with safetensors.safe_open(self.model_file, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except Exception as error:
+            raise InputError(f"{self.model_file} is damaged; delete it and repeat the train command") from error
+
+    def append_metrics(self, row: dict[str, float]) -> None:
+        """Adds a row to metrics.jsonl."""
+        try:
+            with self.metrics_file.open("a") as handle:
+                handle.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise InputError(f"{self.metrics_file} could not be written ({error.strerror}); free some space") from error
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Every whole row; a last line cut off by a crash is left out."""
+        if not self.metrics_file.exists():
+            return []
+        rows = []
+        for line in self.metrics_file.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue
+        return rows
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drops the rows of steps that will be taken again."""
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+    def write_environment(self, device: str) -> None:
+        """What this run was made with, for whoever wants to repeat it."""
+        write_atomically(self.environment_file, json.dumps(environment(device), indent=2).encode())
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions, commit, device and command of this process."""
+    packages = ("tcm", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn")
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or platform.machine()
+    return {
+        "command": shlex.join(["tcm", *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in packages},
+        "platform": platform.platform(),
+        "device": device,
+        "device_name": name,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def commit() -> str | None:
+    """The git commit of this code, marked "+" when it was changed since; None outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True, timeout=20)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,194 @@
+"""fit(): the one training loop. It knows nothing of the learner but the four methods of `Learner`."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tcm.data.stream import derived_seed
+from tcm.errors import InputError, Interrupted
+from tcm.learner import Batch, Learner
+from tcm.progress import ProgressDisplay
+from tcm.run import Run
+
+
+class Batches(Protocol):
+    """Batches as a pure function of the step."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of this step."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How long a run is and how often it looks up."""
+
+    steps: int
+    log_every: int
+    evaluate_every: int
+    save_every: int
+
+
+def fit(
+    fabric: Fabric,
+    learner: Learner,
+    stream: Batches,
+    run: Run,
+    *,
+    rhythm: Rhythm,
+    seed: int,
+    evaluate: Callable[[], dict[str, float]],
+    title: str = "train",
+    quiet: bool = False,
+) -> None:
+    """Trains until `rhythm.steps`, from where the run folder stopped. Batch, noise and rate depend on the step alone."""
+    fabric.to_device(learner)
+    optimizers = learner.build_optimizers()
+    base_rates = {name: [group["lr"] for group in opt.param_groups] for name, opt in optimizers.items()}
+    first = restore(run, learner, optimizers, fabric.device)
+    # Methods may step an optimizer and then use the same weights again in one update: no stale casts, please.
+    torch.set_autocast_cache_enabled(False)
+    learner.train()
+    ledger = Ledger(fabric.device)
+    with stop_requests() as stop, ProgressDisplay(title, rhythm.steps, unit="step", done=first, quiet=quiet) as display:
+        for step in range(first, rhythm.steps):
+            # One step: the batch, the noise and the learning rate are functions of (seed, step).
+            torch.manual_seed(derived_seed(seed, "noise", step))
+            progress = step / rhythm.steps
+            set_rates(optimizers, base_rates, learner.lr_factor(progress))
+            batch = stream.batch(step)
+            with fabric.autocast():
+                losses = learner.update(batch, progress, optimizers)
+            ledger.add(step, losses, len(batch.source) + len(batch.target))
+
+            # Looking up: what is shown, written and saved. A loss that is not finite never reaches the disk.
+            done = step + 1
+            last = done == rhythm.steps or stop.requested
+            if not last and all(done % every for every in (rhythm.log_every, rhythm.evaluate_every, rhythm.save_every)):
+                display.update(done)
+                continue
+            row = {"lr": next(iter(optimizers.values())).param_groups[-1]["lr"], **ledger.close(run)}
+            run.append_metrics({"step": done, **row})
+            display.update(done, describe(row))
+            if done % rhythm.evaluate_every == 0 or done == rhythm.steps:
+                learner.eval()
+                run.append_metrics({"step": done, **evaluate()})
+                learner.train()
+            if last or done % rhythm.save_every == 0:
+                save(run, done, learner, optimizers)
+            ledger.begin()
+            if stop.requested and done < rhythm.steps:
+                raise Interrupted(f"stopped at step {done} of {rhythm.steps}, saved in {run.folder}; repeat the command to continue", stop.number)
+
+
+def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device: torch.device) -> int:
+    """Loads the run's last state, if it has one; the number of steps done."""
+    state = run.load_state(device)
+    if state is None:
+        run.forget_metrics_after(0)
+        return 0
+    try:
+        learner.load_state_dict(state["learner"])
+        for name, optimizer in optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        step = int(state["step"])
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise InputError(f"{run.state_file} belongs to another model; delete it to start this run again") from error
+    run.forget_metrics_after(step)
+    return step
+
+
+def save(run: Run, step: int, learner: Learner, optimizers: dict[str, Optimizer]) -> None:
+    """Writes the state from which `restore` goes on."""
+    states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in optimizers.items()}
+    run.save_state({"step": step, "learner": learner.state_dict(), "optimizers": states})
+
+
+def set_rates(optimizers: dict[str, Optimizer], base_rates: dict[str, list[float]], factor: float) -> None:
+    """Every group's learning rate is its initial one times the factor."""
+    for name, optimizer in optimizers.items():
+        for group, base in zip(optimizer.param_groups, base_rates[name], strict=True):
+            group["lr"] = base * factor
+
+
+class Ledger:
+    """Adds up losses on the device, so that looking at them waits for the device only when a row is written."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.first_bad = torch.full((), -1, device=device)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the sums and starts the clock."""
+        self.sums: dict[str, Tensor] = {}
+        self.steps = self.images = 0
+        self.started = _now(self.device)
+
+    def add(self, step: int, losses: dict[str, Tensor], images: int) -> None:
+        """Counts one step's losses."""
+        for name, loss in losses.items():
+            self.sums[name] = self.sums[name] + loss if name in self.sums else loss.float()
+        bad = ~torch.isfinite(torch.stack(list(losses.values()))).all()
+        self.first_bad = torch.where((self.first_bad < 0) & bad, step, self.first_bad)
+        self.steps += 1
+        self.images += images
+
+    def close(self, run: Run) -> dict[str, float]:
+        """Mean losses and the rate since the last row; a loss that was not finite stops the run."""
+        bad = int(self.first_bad)
+        if bad >= 0:
+            state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
+            raise InputError(
+                f"the loss is not finite at step {bad + 1}; {state}; "
+                "lower --method.recipe.lr or look for broken images with tcm data check"
+            )
+        seconds = max(_now(self.device) - self.started, 1e-9)
+        row = {f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}
+        row |= {"images_per_second": self.images / seconds, "seconds": seconds}
+        return row
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def describe(row: dict[str, float]) -> str:
+    """The losses and the learning rate in a few words."""
+    losses = [f"{name.removeprefix('loss/')} {value:.3f}" for name, value in row.items() if name.startswith("loss/")]
+    return "  ".join([*losses, f"lr {row['lr']:.2g}"])
+
+
+class StopRequest:
+    """Whether a signal asked the loop to stop, and which."""
+
+    requested = False
+    number = 0
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Turns the first Ctrl-C or SIGTERM into a request that the loop honours; a second one ends it at once."""
+    request = StopRequest()
+
+    def ask(number: int, frame: object) -> None:
+        if request.requested:
+            raise KeyboardInterrupt
+        request.requested, request.number = True, number
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,88 @@
+"""The page in a real browser: nothing loaded, nothing logged, nothing wider than a phone, printable."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_runs import OBJECTS, write_run
+
+from tcm.report import write_report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+BROWSER = shutil.which("chromium")
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("runs")
+    digits, second = write_run(root / "digits"), write_run(root / "second", seed=1)
+    long_names = ["W" * 80, '<b>&"x', *map(str, range(8))]
+    paths = ["/very/long/" + "x" * 200] * 600
+    groups = {
+        "several": [digits, second, write_run(root / "half", finished=False)],
+        "objects": [write_run(root / "objects", classes=OBJECTS, side=64)],
+        "unlabelled": [write_run(root / "unlabelled", labelled=False)],
+        "nasty": [write_run(root / "nasty", classes=long_names, paths=paths, task=("S" * 90, "<i>t"))],
+    }
+    return [write_report(runs, root / "reports" / name) for name, runs in groups.items()]
+
+
+def test_quiet_self_contained_and_narrow(browser: "Browser", pages: list[Path]):
+    for file in pages:
+        requests, complaints = [], []
+        page = browser.new_page(viewport={"width": 375, "height": 800})
+        page.on("request", lambda request, found=requests: found.append(request.url))
+        page.on("console", lambda message, found=complaints: found.append(message.text))
+        page.on("pageerror", lambda error, found=complaints: found.append(str(error)))
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, file
+        page.eval_on_selector_all("details", "boxes => boxes.forEach(box => box.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, file
+        assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
+        assert complaints == []
+        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+        page.close()
+
+
+def test_prints_with_every_section_open(browser: "Browser", pages: list[Path]):
+    page = browser.new_page()
+    page.goto(pages[0].as_uri())
+    page.eval_on_selector_all("details", "boxes => boxes.forEach(box => box.open = false)")
+    paper = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", paper)) > 3
+    assert page.eval_on_selector_all("details", "boxes => boxes.every(box => box.open)")
+    page.close()
+
+
+def test_follows_the_colour_scheme(browser: "Browser", pages: list[Path]):
+    papers = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(pages[0].as_uri())
+        papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.close()
+    assert papers == ["rgb(255, 255, 255)", "rgb(20, 24, 29)"]
+
+
+def test_command_can_be_copied(browser: "Browser", pages: list[Path]):
+    page = browser.new_page()
+    page.goto(pages[0].as_uri())
+    page.click("text=Copy >> nth=0")
+    assert page.evaluate("getSelection().toString()") == "tcm train dann --seed 0"
+    page.close()
