@@ -1,16 +1,20 @@
 """The command line: a table from name to function. The only file that imports the command-line library."""
 
+import contextlib
 import difflib
+import functools
+import io
+import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from tcm.errors import InputError, Interrupted
+from tcm.errors import InputError, Interrupted, shown
 
 
 class Command(NamedTuple):
@@ -50,11 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run_command(*split_command(words))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(error)}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(stopped, file=sys.stderr)
+        print(shown(stopped), file=sys.stderr)
         return 128 + stopped.signal_number
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stdout = None
+        return 0
     except KeyboardInterrupt:
         print("stopped; repeat the command to go on", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -78,14 +85,48 @@ def split_command(words: list[str]) -> tuple[str, list[str]]:
 
 def run_command(name: str, options: list[str]) -> int:
     """Parses the options against the command's signature and calls it."""
-    # Imported here, because torch takes seconds to load and help should not.
+    call = parse(name, ["--quiet" if word == "-q" else word for word in options])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show_warning
+        return call()
+
+
+def parse(name: str, options: list[str]) -> Callable[[], int]:
+    """The call that these options ask for; what the library cannot parse is one line, like every other mistake."""
+    # Imported here, because torch takes seconds to load and the list of commands should not.
     import tyro
 
     function, positional = implementation(name)
-    options = ["--quiet" if word == "-q" else word for word in options]
+
+    @functools.wraps(function)
+    def prepared(*arguments: Any, **named: Any) -> Callable[[], int]:
+        return functools.partial(function, *arguments, **named)
+
     config = (tyro.conf.PositionalRequiredArgs,) if positional else ()
-    call = tyro.cli(function, prog=f"tcm {name}", args=options, config=config)
-    return int(call)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(prepared, prog=f"tcm {name}", args=options, config=config)
+    except SystemExit as ended:
+        if not ended.code:
+            raise
+        raise InputError(f"{on_one_line(complaint.getvalue())}; tcm {name} --help explains the options") from ended
+
+
+def on_one_line(boxed: str) -> str:
+    """What the parser said in a box of titled parts: the parts, without frame, title and help texts."""
+    text = " ".join(re.sub("[│╭╮╰╯]", " ", boxed).split())
+    _, *parts = [part for part in re.split(" ?─+ ?", text) if part]
+    said = "; ".join(part for part in parts if not part.startswith(("Argument helptext", "For full helptext")))
+    # An optional number: the parser tells of every reading that it tried.
+    said = re.sub(r"no type matching \{None\}\|(\S+) could be .*? from \[(.*?)\]\. Got errors.*", r"\2 is no \1", said)
+    return said.replace(" (required)", "").rstrip(".")
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Warnings reach the user as one line each."""
+    print(f"warning: {shown(message)}", file=sys.stderr)
 
 
 def implementation(name: str) -> tuple[Callable[..., Any], bool]:
@@ -96,13 +137,33 @@ def implementation(name: str) -> tuple[Callable[..., Any], bool]:
         return train_command(name.removeprefix("train ")), False
     functions: dict[str, Callable[..., int]] = {
         "demo": commands.demo,
-        "data check": commands.data_check,
+        "data check": check_command(),
         "data pack": commands.data_pack,
         "evaluate": commands.evaluate,
         "predict": commands.predict,
         "report": commands.report,
     }
     return functions[name], name in ("evaluate", "predict", "report")
+
+
+def check_command() -> Callable[..., int]:
+    """The check, whose root stands without an option name although it may be left out."""
+    from pathlib import Path
+    from typing import Annotated
+
+    import tyro
+
+    from tcm.commands import DataConfig, data_check
+
+    def check(
+        root: Annotated[Path | None, tyro.conf.Positional] = None,
+        data: DataConfig = DataConfig(),
+        quiet: bool = False,
+    ) -> int:
+        return data_check(root, data, quiet)
+
+    check.__doc__ = data_check.__doc__
+    return check
 
 
 def train_command(method: str) -> Callable[..., int]:
@@ -117,7 +178,7 @@ def train_command(method: str) -> Callable[..., int]:
     from tcm.methods import METHODS
 
     def train(
-        config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")],  # pyright: ignore[reportInvalidTypeArguments]
+        config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")],  # pyright: ignore
         out: Path,
         quiet: bool = False,
     ) -> int:

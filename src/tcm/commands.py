@@ -1,8 +1,8 @@
 """What each command does. Their signatures are the options; `cli.py` turns them into a command line."""
 
 import csv
+import os
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +12,9 @@ from rich.table import Table
 
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
-from tcm.demo import run_demo
 from tcm.errors import InputError, shown
 from tcm.experiment import TrainConfig, evaluate_run, train
 from tcm.predict import predict_folder
-from tcm.report import write_report
 from tcm.run import Run, read_json
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -31,6 +29,8 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: 
         steps: Training steps of each method.
         quiet: No progress, only the result.
     """
+    from tcm.demo import run_demo
+
     folders, page = run_demo(out, seed, steps, quiet)
     summaries = [read_json(folder / "evaluation.json") for folder in folders]
     console = Console()
@@ -39,7 +39,7 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: 
     return 0
 
 
-def data_check(root: Path | None = None, data: DataConfig = DataConfig(), quiet: bool = False) -> int:  # noqa: B008
+def data_check(root: Path | None = None, data: DataConfig = DataConfig(), quiet: bool = False) -> int:
     """Read every image of a data set and report what is wrong with it; exit code 1 if anything is.
 
     Args:
@@ -49,18 +49,13 @@ def data_check(root: Path | None = None, data: DataConfig = DataConfig(), quiet:
     """
     data = data.resolved()
     if data.is_digits:
-        found = check_digits(data)
-    elif root is not None or (data.root and not (data.source or data.target or data.source_list or data.target_list)):
+        raise InputError("the built-in digits are made, not read: there are no files to check")
+    if root is not None or (data.root and not (data.source or data.target or data.source_list or data.target_list)):
         found = check_root(Path(root or data.root or "."), quiet)
     else:
         found = check(read_domains(data), quiet=quiet)
     Console().print(render(found))
     return 1 if found.problems else 0
-
-
-def check_digits(data: DataConfig) -> Any:
-    """The built-in data needs no check beyond being there."""
-    raise InputError("the built-in digits are made, not read: there are no files to check")
 
 
 def data_pack(data: DataConfig, quiet: bool = False) -> int:
@@ -112,12 +107,14 @@ def predict(run: Path, folder: Path, csv: Path | None = None, device: Device = "
         device: Where to compute.
         quiet: No progress, only the result.
     """
+    if csv is not None:
+        require_writable(csv)
     rows, bad = predict_folder(run, folder, device, quiet)
     if csv is None:
         write_rows(sys.stdout, rows)
     else:
         try:
-            with csv.open("w", newline="") as file:
+            with csv.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
                 write_rows(file, rows)
         except OSError as error:
             raise InputError(f"--csv {csv} cannot be written ({error.strerror}); choose another file") from error
@@ -125,6 +122,14 @@ def predict(run: Path, folder: Path, csv: Path | None = None, device: Device = "
     for path, reason in bad:
         print(f"not classified: {shown(path)}: {reason}", file=sys.stderr)
     return 0
+
+
+def require_writable(file: Path) -> None:
+    """Finds out before the work whether its result can be written, without touching a file that is there."""
+    there = os.path.exists(file)
+    if os.path.isdir(file) or not os.access(file if there else file.parent, os.W_OK):
+        reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
+        raise InputError(f"--csv {file} cannot be written: {reason}; choose another file")
 
 
 def write_rows(file: Any, rows: Sequence[tuple[str, str, float]]) -> None:
@@ -142,6 +147,9 @@ def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False)
         out: Folder for index.html. Default: report inside the run; for several runs, ./report.
         quiet: Print nothing.
     """
+    # Imported here, because only this command and the demo need the plotting library.
+    from tcm.report import write_report
+
     page = write_report(runs, out or (runs[0] / "report" if len(runs) == 1 else Path("report")))
     if not quiet:
         print(page)
@@ -160,11 +168,3 @@ def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
         on_source = f"{100 * summary['source']['accuracy']:.1f} %"
         table.add_row(summary["method"], *cells, on_source, summary["selection"], f"{summary['seconds']:.0f} s")
     return table
-
-
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Warnings reach the user as one line each."""
-    print(f"warning: {message}", file=sys.stderr)
-
-
-warnings.showwarning = show_warning

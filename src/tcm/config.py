@@ -81,8 +81,6 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted({*old, *new})
         return [
-            line
-            for key in keys
-            for line in differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+            line for key in keys for line in differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
         ]
     return [] if old == new else [f"{where}: {json.dumps(old)} -> {json.dumps(new)}"]

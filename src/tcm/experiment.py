@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import math
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,16 +64,32 @@ class TrainConfig(Generic[M]):
         every = self.evaluate_every if self.evaluate_every is not None else max(steps // 10, 1)
         counts = {"steps": steps, "batch": self.batch, "log-every": self.log_every, "save-every": self.save_every}
         for name, value in {**counts, "evaluate-every": every}.items():
-            if value < 1:
-                raise InputError(f"--{name} is {value}; give 1 or more")
+            least = 2 if name == "batch" else 1  # batch normalisation has no spread to go by in a single image
+            if value < least:
+                raise InputError(f"--{name} is {value}; give {least} or more")
+        require_usable(to_json(self.method), "--method")
         backbone = self.backbone.resolved(small_images=data.crop is not None and data.crop < 64)
+        assert data.crop is not None
+        backbone.require_crop(data.crop)
         return dataclasses.replace(self, data=data, backbone=backbone, steps=steps, evaluate_every=every)
 
     @property
     def rhythm(self) -> Rhythm:
         """How long and how often (of a resolved config)."""
-        assert self.steps is not None and self.evaluate_every is not None
+        assert self.steps is not None
+        assert self.evaluate_every is not None
         return Rhythm(self.steps, self.log_every, self.evaluate_every, self.save_every)
+
+
+def require_usable(value: Any, option: str) -> None:
+    """Refuses a method's numbers that no method can use: not finite, negative, or a width of 0."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            require_usable(item, f"{option}.{key.replace('_', '-')}")
+    elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        raise InputError(f"{option} is {value}; give 1 or more")
+    elif isinstance(value, float) and not 0 <= value < math.inf:
+        raise InputError(f"{option} is {value}; give a number from 0 up")
 
 
 class Trained(NamedTuple):
@@ -106,18 +123,22 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     run.start({"method_name": name, **to_json(config)})
     if run.finished:
         return False
-    task = load_task(config.data, quiet)
-    stream = Stream(
-        task.source,
-        task.target,
-        batch=config.batch,
-        seed=config.seed,
-        view=config.data.view,
-        device=fabric.device,
-    )
+    try:
+        task = load_task(config.data, quiet)
+        stream = Stream(
+            task.source,
+            task.target,
+            batch=config.batch,
+            seed=config.seed,
+            view=config.data.view,
+            device=fabric.device,
+        )
+        torch.manual_seed(derived_seed(config.seed, "weights"))
+        method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
+    except InputError:
+        run.take_back_start()
+        raise
     run.write_environment(str(fabric.device))
-    torch.manual_seed(derived_seed(config.seed, "weights"))
-    method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
     place(fabric, method, config)
 
     def evaluate() -> dict[str, float]:
@@ -126,9 +147,11 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
         return {**accuracies("source", source, task.source), **accuracies("target", target, task.target)}
 
     title = f"{name} {task.source.name} → {task.target.name}"
-    fit(fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet)
+    fit(
+        fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet
+    )
     write_evaluation(run, fabric, Trained(name, config, task.source.classes, method.eval()), task)
-    about = {"method_name": name, "config": json.dumps(to_json(config)), "classes": json.dumps(task.source.classes)}
+    about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), about)
     return True
 
@@ -150,8 +173,8 @@ def load_trained(folder: Path) -> Trained:
     name = about.get("method_name", "")
     if name not in METHODS:
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; it has {", ".join(METHODS)}')
-    config = from_json(TrainConfig[METHODS[name]], json.loads(about["config"]), str(folder))
-    classes = tuple(json.loads(about["classes"]))
+    config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))
+    classes = tuple(about["classes"])
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False)))
     try:
         method.load_state_dict(tensors)
@@ -175,7 +198,12 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
     trained = load_trained(folder)
     fabric = make_fabric(device, trained.config.precision)
     fabric.to_device(trained.method)
-    return write_evaluation(Run(folder), fabric, trained, load_task(trained.config.data, quiet))
+    task = load_task(trained.config.data, quiet)
+    if task.source.classes != trained.classes:
+        now, then = (", ".join(names) for names in (task.source.classes, trained.classes))
+        found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
+        raise InputError(f"{found}; restore the data or train again in a new --out")
+    return write_evaluation(Run(folder), fabric, trained, task)
 
 
 def write_evaluation(run: Run, fabric: Fabric, trained: Trained, task: Task) -> dict[str, Any]:

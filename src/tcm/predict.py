@@ -22,6 +22,8 @@ def predict_folder(run: Path, folder: Path, device: str, quiet: bool) -> tuple[l
     fabric = make_fabric(device, trained.config.precision)
     fabric.to_device(trained.method)
     paths = images_below(folder)
+    if not paths:
+        raise InputError(f"{shown(folder)} holds no images (jpg, png, webp, bmp, gif, tif); give the folder that does")
     size, crop = trained.config.data.size, trained.config.data.view.crop
     assert size is not None
     rows: list[Row] = []

@@ -56,7 +56,9 @@ class ProgressDisplay:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
         elif not self.quiet and kind is None and time.monotonic() - self.started > LINE_EVERY:

@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -69,16 +70,24 @@ class Run:
         """The model is written last, so its file means that the run is whole."""
         return self.model_file.exists()
 
+    @property
+    def exists(self) -> bool:
+        """Whether a run was started in this folder."""
+        try:
+            return self.config_file.exists()
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be read ({error.strerror}); check its permissions") from error
+
     def start(self, config: dict[str, Any]) -> None:
         """Creates the folder, or checks that it holds a run of the same configuration; takes its lock."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"--out {self.folder} cannot be made ({error.strerror}); choose another folder") from error
-        if not self.config_file.exists() and any(self.folder.iterdir()):
+        if not self.exists and any(file.name != ".lock" for file in self.folder.iterdir()):
             raise InputError(f"--out {self.folder} holds other files and no run; choose a new or empty folder")
         self._take_lock()
-        if self.config_file.exists():
+        if self.exists:
             changed = [
                 line
                 for line in differences(read_json(self.config_file), config)
@@ -92,14 +101,25 @@ class Run:
         else:
             write_atomically(self.config_file, json.dumps(config, indent=2).encode())
 
+    def take_back_start(self) -> None:
+        """Leaves no trace of a run that has saved nothing, so that the corrected command may use the folder."""
+        if self.state_file.exists() or self.metrics_file.exists():
+            return
+        for file in (self.config_file, self.environment_file, self.folder / ".lock"):
+            file.unlink(missing_ok=True)
+
     def _take_lock(self) -> None:
         try:
             self._lock = (self.folder / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(f"--out {self.folder} is in use by another process; wait for it or choose another") from error
+            raise InputError(
+                f"--out {self.folder} is in use by another process; wait for it or choose another"
+            ) from error
         except OSError as error:
-            raise InputError(f"--out {self.folder} cannot be written ({error.strerror}); choose another folder") from error
+            raise InputError(
+                f"--out {self.folder} cannot be written ({error.strerror}); choose another folder"
+            ) from error
 
     def save_state(self, state: dict[str, Any]) -> None:
         """The checkpoint from which training goes on."""
@@ -119,20 +139,22 @@ class Run:
                 f"{self.state_file} is damaged and cannot be continued from; delete it to start this run again"
             ) from error
 
-    def save_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
+    def save_model(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Everything that `predict` needs in one file: the weights, and in its metadata what they are."""
+        # One key of metadata: with several their order, and so the file, would differ from run to run.
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_atomically(self.model_file, safetensors.torch.save(whole, about))
+        write_atomically(self.model_file, safetensors.torch.save(whole, {"tcm": json.dumps(about)}))
 
-    def load_model(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+    def load_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of a finished run and what they are."""
-        if not self.config_file.exists():
+        if not self.exists:
             raise InputError(f"{self.folder} is no run folder: it has no config.json; name the --out of a run")
         if not self.finished:
             raise InputError(f"{self.folder} is not finished; repeat its train command to go on")
         try:
             with safetensors.safe_open(self.model_file, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+                about = json.loads((file.metadata() or {})["tcm"])
+                return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
         except Exception as error:
             raise InputError(f"{self.model_file} is damaged; delete it and repeat the train command") from error
 
@@ -145,16 +167,14 @@ class Run:
             raise InputError(f"{self.metrics_file} could not be written ({error.strerror}); free some space") from error
 
     def metrics(self) -> list[dict[str, float]]:
-        """Every whole row; a last line cut off by a crash is left out."""
+        """Every whole row; a line cut off by a crash, or damaged, is left out."""
         if not self.metrics_file.exists():
             return []
         rows = []
-        for line in self.metrics_file.read_text().splitlines():
-            try:
+        for line in self.metrics_file.read_text(errors="replace").splitlines():
+            with suppress(ValueError):
                 rows.append(json.loads(line))
-            except ValueError:
-                continue
-        return rows
+        return [row for row in rows if isinstance(row, dict) and "step" in row]
 
     def forget_metrics_after(self, step: int) -> None:
         """Drops the rows of steps that will be taken again."""
@@ -184,7 +204,9 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The git commit of this code, marked "+" when it was changed since; None outside a checkout."""
+    """The git commit of this code, marked "+" when it was changed since; outside a checkout what TCM_COMMIT says."""
+    if os.environ.get("TCM_COMMIT"):
+        return os.environ["TCM_COMMIT"]
     here = Path(__file__).parent
 
     def git(*words: str) -> str:

@@ -49,7 +49,7 @@ def fit(
     title: str = "train",
     quiet: bool = False,
 ) -> None:
-    """Trains until `rhythm.steps`, from where the run folder stopped. Batch, noise and rate depend on the step alone."""
+    """Trains until `rhythm.steps`, from where the run stopped. Batch, noise and rate depend on the step alone."""
     fabric.to_device(learner)
     optimizers = learner.build_optimizers()
     base_rates = {name: [group["lr"] for group in opt.param_groups] for name, opt in optimizers.items()}
@@ -86,7 +86,10 @@ def fit(
                 save(run, done, learner, optimizers)
             ledger.begin()
             if stop.requested and done < rhythm.steps:
-                raise Interrupted(f"stopped at step {done} of {rhythm.steps}, saved in {run.folder}; repeat the command to continue", stop.number)
+                raise Interrupted(
+                    f"stopped at step {done} of {rhythm.steps}, saved in {run.folder}; repeat the command to continue",
+                    stop.number,
+                )
 
 
 def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device: torch.device) -> int:
@@ -108,6 +111,8 @@ def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device
 
 def save(run: Run, step: int, learner: Learner, optimizers: dict[str, Optimizer]) -> None:
     """Writes the state from which `restore` goes on."""
+    if not all(bool(value.isfinite().all()) for value in learner.state_dict().values()):
+        raise diverged(run, f"the weights are not finite after step {step}")
     states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in optimizers.items()}
     run.save_state({"step": step, "learner": learner.state_dict(), "optimizers": states})
 
@@ -117,6 +122,13 @@ def set_rates(optimizers: dict[str, Optimizer], base_rates: dict[str, list[float
     for name, optimizer in optimizers.items():
         for group, base in zip(optimizer.param_groups, base_rates[name], strict=True):
             group["lr"] = base * factor
+
+
+def diverged(run: Run, found: str) -> InputError:
+    """The error that ends a run whose numbers have run away."""
+    state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
+    remedy = "lower --method.recipe.lr in a new --out, or look for broken images with tcm data check"
+    return InputError(f"{found}; {state}; {remedy}")
 
 
 class Ledger:
@@ -146,11 +158,7 @@ class Ledger:
         """Mean losses and the rate since the last row; a loss that was not finite stops the run."""
         bad = int(self.first_bad)
         if bad >= 0:
-            state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
-            raise InputError(
-                f"the loss is not finite at step {bad + 1}; {state}; "
-                "lower --method.recipe.lr or look for broken images with tcm data check"
-            )
+            raise diverged(run, f"the loss is not finite at step {bad + 1}")
         seconds = max(_now(self.device) - self.started, 1e-9)
         row = {f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}
         row |= {"images_per_second": self.images / seconds, "seconds": seconds}

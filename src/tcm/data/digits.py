@@ -18,8 +18,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter, zoom
-from sklearn.datasets import load_digits
 
 FACTORS = ("brightness", "exposure", "temperature", "sharpness")
 CLASSES = tuple(str(digit) for digit in range(10))
@@ -86,6 +84,8 @@ def render(digits: Array, factors: Array, noise: Array) -> NDArray[np.uint8]:
 
     This is P(X | U): changing one column of `factors` and nothing else gives the true counterfactual.
     """
+    from scipy.ndimage import gaussian_filter
+
     brightness, exposure, temperature, sharpness = (factors[:, i, None, None] for i in range(4))
     blurred = np.stack([gaussian_filter(d, -s.item()) for d, s in zip(digits, sharpness, strict=True)])
     grey = 0.5 + (0.25 + 0.5 * blurred - 0.5) * exposure + brightness
@@ -105,13 +105,18 @@ def domain(side: Side, style: Side | None = None) -> Digits:
 
 def _shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
     """Digits [n, 32, 32] of one half of scikit-learn's set, their labels, and their numbers in that set."""
+    # Imported here: scikit-learn takes a second, and packed digits do without it.
+    from scipy.ndimage import zoom
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     shuffled = np.random.default_rng(DATA_SEED).permutation(len(labels))
     half = len(labels) // 2
     numbers = np.sort(shuffled[:half] if side == "source" else shuffled[half:])
     # 8 x 8 -> 28 x 28, inside a margin of two pixels.
-    shapes = [np.clip(zoom(images[i].reshape(8, 8) / 16, 3.5, order=1), 0, 1) for i in numbers]
-    return np.pad(np.stack(shapes), ((0, 0), (2, 2), (2, 2))), labels[numbers].astype(np.int64), numbers
+    small = np.reshape(images, (-1, 8, 8))[numbers] / 16
+    shapes = np.clip(np.asarray(zoom(small, (1, 3.5, 3.5), order=1)), 0, 1)
+    return np.pad(shapes, ((0, 0), (2, 2), (2, 2))), np.asarray(labels)[numbers].astype(np.int64), numbers
 
 
 def fingerprint() -> str:

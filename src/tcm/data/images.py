@@ -25,7 +25,7 @@ _UPRIGHT = {
 }
 
 
-class BadImage(Exception):  # noqa: N818 - it names the file, not a fault of the program
+class BadImage(Exception):
     """An image file that cannot be read. Its text is the reason alone; the caller knows the path."""
 
 

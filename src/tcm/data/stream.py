@@ -61,7 +61,9 @@ class Stream:
     ):
         for store in (source, target):
             if not 1 <= batch <= len(store):
-                raise InputError(f"--batch is {batch}, but {store.name} has {len(store)} images; give 1 to {len(store)}")
+                raise InputError(
+                    f"--batch is {batch}, but {store.name} has {len(store)} images; give 1 to {len(store)}"
+                )
         self.stores, self.batch_size, self.seed, self.view, self.device = (source, target), batch, seed, view, device
         self.resident = fits(self.stores, device) if resident is None else resident
         self._images = [store.images.to(device) if self.resident else store.images for store in self.stores]

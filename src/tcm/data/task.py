@@ -63,11 +63,17 @@ class DataConfig:
         """This config with every default filled in and every path absolute."""
         if self.benchmark not in (None, "digits"):
             raise InputError(f'--data.benchmark: there is no built-in data "{self.benchmark}"; there is digits')
+        elsewhere = (self.root, self.source, self.target)
+        elsewhere += (self.source_dir, self.target_dir, self.source_list, self.target_list)
+        if self.is_digits and any(elsewhere):
+            raise InputError("--data.benchmark digits needs no other data; leave it out, or the folders and lists")
         size = _or(self.size, 32 if self.is_digits else 256)
         crop = _or(self.crop, size if self.is_digits else size * 7 // 8)
         shift = _or(self.shift, 2 if self.is_digits else 0)
         if size < 8 or (self.is_digits and size != digits.SIZE):
-            raise InputError(f"--data.size is {size}; give {'32, the size of the digits' if self.is_digits else '8 or more'}")
+            raise InputError(
+                f"--data.size is {size}; give {'32, the size of the digits' if self.is_digits else '8 or more'}"
+            )
         if not 8 <= crop <= size:
             raise InputError(f"--data.crop is {crop}, but images are stored with side {size}; give 8 to {size}")
         if not 0 <= shift < crop:
@@ -80,7 +86,9 @@ class DataConfig:
     @property
     def view(self) -> View:
         """How training images are cut (of a resolved config)."""
-        assert self.crop is not None and self.flip is not None and self.shift is not None
+        assert self.crop is not None
+        assert self.flip is not None
+        assert self.shift is not None
         return View(self.crop, self.flip, self.shift)
 
 
@@ -110,7 +118,9 @@ def read_domains(config: DataConfig) -> tuple[Domain, Domain]:
         return read_lists(config.source_list, config.target_list, config.root, config.target_labels)
     if config.source_dir and config.target_dir:
         return read_plain_folders(config.source_dir, config.target_dir, config.target_labels)
-    assert config.root and config.source and config.target
+    assert config.root
+    assert config.source
+    assert config.target
     return read_benchmark_folders(config.root, config.source, config.target, config.target_labels)
 
 

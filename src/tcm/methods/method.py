@@ -77,8 +77,15 @@ class Method(Learner):
         groups = [{"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}]
         # One kernel for all parameters; on the CPU the plain loop is as fast.
         fused = next(self.parameters()).is_cuda
-        options = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
-        return {"sgd": SGD(groups, lr=recipe.lr, nesterov=recipe.momentum > 0, fused=fused, **options)}
+        sgd = SGD(
+            groups,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
+            fused=fused,
+        )
+        return {"sgd": sgd}
 
     def lr_factor(self, progress: float) -> float:
         """(1 + 10 p)^-0.75."""

@@ -1,10 +1,11 @@
 """Backbones: images in [0, 1] to feature vectors. Any timm network, or a small one for 32 x 32 images."""
 
 import dataclasses
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import timm
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
@@ -30,12 +31,20 @@ class BackboneConfig:
     def resolved(self, small_images: bool) -> "BackboneConfig":
         """This config with "auto" replaced and the layout read from the weights file."""
         name = self.name if self.name != "auto" else ("small" if small_images else "resnet50")
-        if name != "small" and not timm.is_model(name):
-            near = [n for n in timm.list_models() if n.startswith(name[:6])][:3]
-            hint = f" (near: {', '.join(near)})" if near else ""
-            raise InputError(f'--backbone.name: timm has no network "{name}"{hint}; use a timm name or "small"')
+        if name != "small":
+            _check_timm_name(name)
         v1 = self.stride_in_1x1 or (self.weights is not None and _metadata(self.weights).get("stride_in_1x1") == "true")
         return dataclasses.replace(self, name=name, stride_in_1x1=v1)
+
+    def require_crop(self, crop: int) -> None:
+        """Refuses images of a size that the network, such as a vision transformer, is not made for."""
+        if self.name == "small":
+            return
+        about = _about_timm(self.name)
+        if about and about.fixed_input_size and about.input_size[-1] != crop:
+            side = about.input_size[-1]
+            found = f"--data.crop is {crop}, but --backbone.name {self.name} takes images of side {side} only"
+            raise InputError(f"{found}; give --data.crop {side}")
 
     def build(self, initialise: bool = True) -> "Backbone":
         """The network; without `initialise` no pretrained weights are looked for (a checkpoint will fill it)."""
@@ -120,7 +129,34 @@ def load_weights(network: nn.Module, file: Path) -> None:
     network.load_state_dict({key: given[key].to(expected[key].dtype) for key in given}, strict=False)
 
 
+# timm takes seconds to import, and the small network does without it.
+
+
+def _check_timm_name(name: str) -> None:
+    import timm
+
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name.lower(), timm.list_models(), n=3)
+        hint = f" (near: {', '.join(near)})" if near else ""
+        raise InputError(f'--backbone.name: timm has no network "{name}"{hint}; use a timm name or "small"')
+    _about_timm(name)
+
+
+def _about_timm(name: str) -> Any:
+    """What timm knows of the network's pretrained weights; None where there are none."""
+    import timm
+
+    try:
+        return timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        network = name.split(".")[0]
+        tags = ", ".join(timm.list_pretrained(f"{network}.*")) or "none"
+        raise InputError(f'--backbone.name: timm has no weights "{name}"; it has {network} alone, or {tags}') from error
+
+
 def _timm_network(name: str, fetch: bool) -> nn.Module:
+    import timm
+
     try:
         return timm.create_model(name, pretrained=fetch, num_classes=0)
     except (OSError, RuntimeError, ValueError) as error:
@@ -139,7 +175,10 @@ def _opened(file: Path) -> safe_open:
     except FileNotFoundError as error:
         raise InputError(f"--backbone.weights: there is no file {file}; check the path") from error
     except (SafetensorError, OSError) as error:
-        raise InputError(f"--backbone.weights: {file} is no readable safetensors file ({error})") from error
+        raise InputError(
+            f"--backbone.weights: {file} is no readable safetensors file ({error}); "
+            "convert other files with safetensors.torch.save_file"
+        ) from error
 
 
 def _metadata(file: Path) -> dict[str, str]:

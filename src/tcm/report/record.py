@@ -76,7 +76,7 @@ class Record:
         """The names of the source and the target domain."""
         if self.evaluation:
             return self.evaluation.summary["source"]["name"], self.evaluation.summary["target"]["name"]
-        return Path(self.config["data"]["source"]).name, Path(self.config["data"]["target"]).name
+        return _domain(self.config["data"], "source"), _domain(self.config["data"], "target")
 
     @property
     def steps_done(self) -> int:
@@ -89,6 +89,12 @@ class Record:
         found = {row["step"]: row["source/accuracy"] for row in self.history if "source/accuracy" in row}
         reported = self.evaluation.summary["step"] if self.evaluation else None
         return found.get(reported, found[max(found)]) if found else None
+
+
+def _domain(data: dict[str, Any], side: str) -> str:
+    """The name of a domain by the configuration alone, in whichever form it gives the data."""
+    where = data[side] or data.get(f"{side}_dir") or data.get(f"{side}_list")
+    return Path(where).stem if where else f"{data.get('benchmark')} {side}"
 
 
 def read_record(folder: Path) -> Record:
@@ -139,7 +145,7 @@ def _with_keys(file: Path, *keys: str) -> dict[str, Any]:
 
 
 def _arrays(file: Path, classes: int) -> dict[str, np.ndarray]:
-    remedy = "delete evaluation.json beside it and repeat the run's command to write both again"
+    remedy = f"repeat the evaluation with tcm evaluate {file.parent}"
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in _ARRAYS}

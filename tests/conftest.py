@@ -1,0 +1,28 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tcm.data.task import DataConfig, Task, load_task
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tests keep their packed images to themselves; child processes inherit the setting."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits(cache: Path) -> Task:
+    return load_task(DataConfig(benchmark="digits").resolved(), quiet=True)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Office-Home and ImageNet weights, where they lie beside the checkout."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no shared data beside the checkout")
+    return folder

@@ -1,0 +1,107 @@
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tcm.errors import InputError
+from tcm.nn.backbone import BackboneConfig
+
+WEIGHTS_SEED = 3
+
+
+def resnet_weights() -> dict[str, Tensor]:
+    """Random weights of a ResNet-50 whose activations stay of order one, with BatchNorm statistics of their own."""
+    torch.manual_seed(WEIGHTS_SEED)
+    weights = timm.create_model("resnet50", num_classes=0).state_dict()
+    for name, value in weights.items():
+        if name.endswith("running_mean"):
+            value.normal_(0, 0.1)
+        if name.endswith("running_var") or ("bn" in name and name.endswith("weight")):
+            value.uniform_(0.5, 1.5)  # timm starts the last norm of a block at 0, which would switch the block off
+    return weights
+
+
+def v1_reference(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """ResNet-50 of He et al. (2016), written out with functions: the stride sits on the first 1 x 1 convolution."""
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        mean, variance, weight, bias = (
+            weights[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
+        )
+        return F.batch_norm(x, mean, variance, weight, bias)
+
+    def convolve(x: Tensor, name: str, stride: int = 1, padding: int = 0) -> Tensor:
+        return F.conv2d(x, weights[f"{name}.weight"], stride=stride, padding=padding)
+
+    x = F.max_pool2d(F.relu(norm(convolve(x, "conv1", 2, 3), "bn1")), 3, 2, 1)
+    for layer, blocks in enumerate((3, 4, 6, 3), start=1):
+        for block in range(blocks):
+            name, stride = f"layer{layer}.{block}", 2 if layer > 1 and block == 0 else 1
+            y = F.relu(norm(convolve(x, f"{name}.conv1", stride), f"{name}.bn1"))
+            y = F.relu(norm(convolve(y, f"{name}.conv2", 1, 1), f"{name}.bn2"))
+            y = norm(convolve(y, f"{name}.conv3"), f"{name}.bn3")
+            short = x
+            if block == 0:
+                short = norm(convolve(x, f"{name}.downsample.0", stride), f"{name}.downsample.1")
+            x = F.relu(y + short)
+    return x.mean(dim=(2, 3))
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, Tensor]:
+    return resnet_weights()
+
+
+def features(file: Path, images: Tensor) -> Tensor:
+    backbone = BackboneConfig("resnet50", file).resolved(small_images=False).build().eval()
+    with torch.inference_mode():
+        return backbone(images)
+
+
+def test_a_v1_file_gets_the_v1_layout(weights: dict[str, Tensor], tmp_path: Path):
+    images = torch.rand(2, 3, 64, 64)
+    about = {"stride_in_1x1": "true", "mean": "0.5 0.4 0.3", "std": "0.2 0.3 0.4"}
+    safetensors.torch.save_file(weights, tmp_path / "v1.safetensors", about)
+    safetensors.torch.save_file(weights, tmp_path / "v15.safetensors", {**about, "stride_in_1x1": "false"})
+    normalised = (images - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1)
+    reference = v1_reference(weights, normalised)
+    v1, v15 = features(tmp_path / "v1.safetensors", images), features(tmp_path / "v15.safetensors", images)
+    torch.testing.assert_close(v1, reference, rtol=1e-3, atol=1e-4)
+    assert (v15 - reference).norm() > 0.05 * reference.norm()
+
+
+def test_half_precision_weights_are_cast_up_and_the_real_file_is_v1(shared_data: Path):
+    file = shared_data / "resnet50-imagenet.safetensors"
+    config = BackboneConfig("resnet50", file).resolved(small_images=False)
+    assert config.stride_in_1x1
+    backbone = config.build().eval()
+    assert {p.dtype for p in backbone.parameters()} == {torch.float32}
+    images = torch.rand(2, 3, 96, 96)
+    weights = {name: value.float() for name, value in safetensors.torch.load_file(file).items()}
+    with torch.inference_mode():
+        reference = v1_reference(weights, (images - backbone.mean) / backbone.sd)
+        torch.testing.assert_close(backbone(images), reference, rtol=1e-3, atol=1e-3)
+
+
+def test_the_small_network_starts_from_scratch():
+    config = BackboneConfig().resolved(small_images=True)
+    backbone = config.build()
+    assert config.name == "small"
+    assert not backbone.pretrained
+    assert backbone(torch.rand(4, 3, 32, 32)).shape == (4, backbone.features)
+
+
+def test_weights_of_another_network_are_refused(weights: dict[str, Tensor], tmp_path: Path):
+    file = tmp_path / "r50.safetensors"
+    safetensors.torch.save_file(weights, file)
+    with pytest.raises(InputError, match="weights of another network"):
+        BackboneConfig("resnet18", file).build()
+
+
+def test_a_misspelt_name_gets_a_hint():
+    with pytest.raises(InputError, match="resnet50"):
+        BackboneConfig("resnet5O").resolved(small_images=False)

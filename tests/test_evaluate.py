@@ -1,0 +1,37 @@
+import numpy as np
+import torch
+from torch import Tensor
+
+from tcm.evaluate import probabilities, score
+from tcm.experiment import make_fabric
+
+
+class Reader:
+    """Predicts the class that is written in an image's first centre pixel."""
+
+    def predict(self, images: Tensor) -> Tensor:
+        value = (images[:, 0, 0, 0] * 255).round().long()
+        return torch.nn.functional.one_hot(value, 5).float() * 9
+
+
+def test_every_image_gets_its_own_prediction_also_in_the_last_batch():
+    images = torch.zeros(11, 6, 6, 3, dtype=torch.uint8)
+    images[:, 1, 1, 0] = torch.arange(11) % 5
+    found = probabilities(make_fabric("cpu", "fp32"), Reader(), images, crop=4, batch=4)
+    assert found.shape == (11, 5)
+    assert torch.equal(found.argmax(dim=1), torch.arange(11) % 5)
+    torch.testing.assert_close(found.sum(dim=1), torch.ones(11))
+
+
+def test_the_two_accuracies_differ_where_classes_differ_in_size():
+    truth = torch.tensor([0, 0, 0, 0, 1, 1, -1])
+    guess = torch.tensor([0, 0, 0, 0, 0, 1, 2])
+    scores = score(torch.nn.functional.one_hot(guess, 3).float(), truth, 3)
+    assert scores is not None
+    assert scores.accuracy == 5 / 6
+    assert scores.mean_class_accuracy == (1 + 0.5) / 2
+    assert np.array_equal(scores.confusion, [[4, 0, 0], [1, 1, 0], [0, 0, 0]])
+
+
+def test_without_labels_there_is_no_score():
+    assert score(torch.rand(3, 2), torch.full((3,), -1), 2) is None

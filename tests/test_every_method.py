@@ -1,0 +1,117 @@
+"""What every registered method must do, from its config to an exact resume."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tcm.cli import COMMANDS
+from tcm.config import from_json, to_json
+from tcm.data.stream import Stream
+from tcm.data.task import DataConfig, Task
+from tcm.experiment import TrainConfig, make_fabric
+from tcm.learner import Batch
+from tcm.methods import METHODS
+from tcm.methods.method import Method, Problem
+from tcm.nn.backbone import BackboneConfig
+from tcm.run import Run
+from tcm.train import Rhythm, fit
+
+CLASSES = 10
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def build(name: str, seed: int = 0) -> Method:
+    torch.manual_seed(seed)
+    return METHODS[name]().build(Problem(CLASSES, BackboneConfig("small").build()))
+
+
+def random_batch() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.rand(2, 8, 3, 32, 32, generator=generator)
+    return Batch(images[0], torch.arange(8), images[1])
+
+
+class Breaking:
+    """A stream that breaks off at a step, as a power cut would."""
+
+    def __init__(self, stream: Stream, at: int | None):
+        self.stream, self.at = stream, at
+
+    def batch(self, step: int) -> Batch:
+        if step == self.at:
+            raise ConnectionError("the power is gone")
+        return self.stream.batch(step)
+
+
+def trained(name: str, digits: Task, folder: Path, breaks: list[int | None]) -> dict[str, torch.Tensor]:
+    """Weights after six steps, with a restart of everything at each break."""
+    for at in breaks:
+        fabric = make_fabric("cpu", "fp32")
+        config = TrainConfig(METHODS[name](), DataConfig(benchmark="digits")).resolved()
+        stream = Stream(*digits, batch=8, seed=5, view=config.data.view, device=fabric.device)
+        method, run = build(name), Run(folder)
+        run.start({"method_name": name})
+        rhythm = Rhythm(steps=6, log_every=2, evaluate_every=100, save_every=3)
+        try:
+            fit(fabric, method, Breaking(stream, at), run, rhythm=rhythm, seed=5, evaluate=dict, quiet=True)
+        except ConnectionError:
+            continue
+        return method.state_dict()
+    raise AssertionError("the last attempt must not break")
+
+
+@every_method
+def test_an_update_is_finite_and_moves_the_weights(name: str):
+    method = build(name).train()
+    before = {key: value.clone() for key, value in method.named_parameters()}
+    losses = method.update(random_batch(), 0.5, method.build_optimizers())
+    assert losses
+    assert all(torch.isfinite(loss) and loss.ndim == 0 and not loss.requires_grad for loss in losses.values())
+    still = [key for key, value in method.named_parameters() if torch.equal(value, before[key])]
+    assert still == []
+
+
+@every_method
+def test_predict_gives_one_logit_a_class(name: str):
+    method = build(name).eval()
+    assert method.predict(random_batch().target).shape == (8, CLASSES)
+
+
+@every_method
+def test_predict_does_not_depend_on_the_rest_of_the_batch(name: str):
+    method, images = build(name).eval(), random_batch().target
+    torch.testing.assert_close(method.predict(images)[:2], method.predict(images[:2]), rtol=1e-4, atol=1e-5)
+
+
+@every_method
+def test_the_config_survives_json(name: str):
+    config: TrainConfig[Any] = TrainConfig(METHODS[name](), DataConfig(benchmark="digits"), seed=3).resolved()
+    assert from_json(TrainConfig[METHODS[name]], to_json(config)) == config
+
+
+@every_method
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_resume_is_exact(name: str, digits: Task, tmp_path: Path, at: int):
+    whole = trained(name, digits, tmp_path / "whole", [None])
+    resumed = trained(name, digits, tmp_path / "resumed", [at, None])
+    assert whole.keys() == resumed.keys()
+    differing = [key for key in whole if not torch.equal(whole[key], resumed[key])]
+    assert differing == []
+
+
+@every_method
+def test_the_rate_follows_the_schedule(name: str):
+    method = build(name)
+    assert method.lr_factor(0) == 1
+    assert 0 <= method.lr_factor(1) < 1
+
+
+def test_the_command_line_offers_every_method():
+    assert {f"train {name}" for name in METHODS} == {name for name in COMMANDS if name.startswith("train ")}
+
+
+def test_no_batch_can_carry_target_labels():
+    assert not [field for field in Batch._fields if "label" in field and field != "labels"]
+    assert Batch._fields == ("source", "labels", "target")

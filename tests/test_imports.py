@@ -1,0 +1,70 @@
+"""Data flows one way: a module imports only what stands above it in this list."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "tcm"
+ORDER = [
+    "errors",
+    "config",
+    "schedules",
+    "losses",
+    "progress",
+    "learner",
+    *(f"data.{name}" for name in ("images", "domains", "lists", "folders", "benchmarks", "reading", "cache")),
+    *(f"data.{name}" for name in ("store", "check", "digits", "augment", "stream", "task")),
+    "nn.heads",
+    "nn.backbone",
+    "run",
+    "train",
+    "methods.method",
+    "methods.erm",
+    "methods.dann",
+    "methods",
+    "evaluate",
+    "experiment",
+    "predict",
+    *(f"figures.{name}" for name in ("svg", "curves", "confusion")),
+    *(f"report.{name}" for name in ("record", "scores", "comparison", "view", "page")),
+    "report",
+    "demo",
+    "commands",
+    "cli",
+]
+EMPTY = {"", "data", "nn", "figures"}  # packages whose __init__ imports nothing
+
+
+def name_of(file: Path) -> str:
+    return ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+
+
+def imported_modules(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tcm":
+            module = node.module.removeprefix("tcm").removeprefix(".")
+            inner = {f"{module}.{alias.name}".removeprefix(".") for alias in node.names}
+            found |= {name if name in ORDER else module for name in inner}
+        if isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("tcm.") for alias in node.names if alias.name.startswith("tcm.")}
+    return found
+
+
+def test_every_module_has_its_place():
+    assert {name_of(file) for file in PACKAGE.rglob("*.py")} == {*ORDER, *EMPTY}
+
+
+def test_imports_go_one_way():
+    wrong = [
+        f"{name} imports {other}"
+        for file in PACKAGE.rglob("*.py")
+        for name in [name_of(file)]
+        for other in imported_modules(file)
+        if name in ORDER and ORDER.index(other) >= ORDER.index(name)
+    ]
+    assert wrong == []
+
+
+def test_only_the_command_line_knows_its_library():
+    users = {name_of(file) for file in PACKAGE.rglob("*.py") if "import tyro" in file.read_text()}
+    assert users == {"cli"}

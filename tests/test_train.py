@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from tcm.errors import InputError
+from tcm.experiment import make_fabric
+from tcm.learner import Batch, Learner
+from tcm.run import Run
+from tcm.train import Rhythm, fit
+
+
+class Line(Learner):
+    """The smallest learner: one weight, a loss that a test may spoil at a step."""
+
+    def __init__(self, bad_step: int | None = None):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.bad_step = bad_step
+        self.noise: list[float] = []
+
+    def build_optimizers(self) -> dict[str, Optimizer]:
+        return {"sgd": SGD(self.parameters(), lr=0.1)}
+
+    def lr_factor(self, progress: float) -> float:
+        return 1 - progress
+
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        self.noise.append(torch.rand(()).item())
+        loss = (self.weight * batch.source.mean()).sum()
+        if self.bad_step is not None and round(progress * 10) == self.bad_step:
+            loss = loss * float("nan")
+        optimizers["sgd"].zero_grad()
+        loss.backward()
+        optimizers["sgd"].step()
+        return {"line": loss.detach()}
+
+
+class Ones:
+    def batch(self, step: int) -> Batch:
+        return Batch(torch.ones(2, 1), torch.zeros(2), torch.ones(2, 1))
+
+
+def run_fit(learner: Learner, folder: Path, save_every: int = 3) -> Run:
+    run = Run(folder)
+    run.start({})
+    rhythm = Rhythm(steps=10, log_every=2, evaluate_every=5, save_every=save_every)
+    evaluate = {"target/accuracy": 0.5}
+    fit(make_fabric("cpu", "fp32"), learner, Ones(), run, rhythm=rhythm, seed=0, evaluate=lambda: evaluate, quiet=True)
+    return run
+
+
+def test_rows_are_written_at_their_steps(tmp_path: Path):
+    run = run_fit(Line(), tmp_path / "run")
+    rows = run.metrics()
+    assert [row["step"] for row in rows if "target/accuracy" in row] == [5, 10]
+    losses = [row for row in rows if "loss/line" in row]
+    assert [row["step"] for row in losses] == [2, 3, 4, 5, 6, 8, 9, 10]
+    assert losses[0]["loss/line"] == pytest.approx((1 + 0.9) / 2)
+    assert losses[0]["lr"] == pytest.approx(0.1 * 0.9)
+
+
+def test_noise_depends_on_the_step_alone(tmp_path: Path):
+    one, two = Line(), Line()
+    run_fit(one, tmp_path / "one")
+    torch.rand(100)
+    run_fit(two, tmp_path / "two", save_every=4)
+    assert one.noise == two.noise
+    assert len(set(one.noise)) == 10
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path: Path):
+    with pytest.raises(InputError, match=r"not finite at step 8.*holds the last good state"):
+        run_fit(Line(bad_step=7), tmp_path / "run")
+    state = Run(tmp_path / "run").load_state(torch.device("cpu"))
+    assert state is not None
+    assert state["step"] == 6
+    assert torch.isfinite(state["learner"]["weight"]).all()
+
+
+def test_a_state_of_another_model_is_refused(tmp_path: Path):
+    run_fit(Line(), tmp_path / "run")
+    other = Line()
+    other.second = nn.Parameter(torch.ones(2))
+    with pytest.raises(InputError, match="belongs to another model"):
+        run_fit(other, tmp_path / "run")
