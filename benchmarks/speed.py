@@ -61,6 +61,7 @@ def input_share(quick: bool) -> None:
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         optimizers = method.build_optimizers()
         print(f"DANN on {name}, batch 32 + 32, {crop} x {crop}, {fabric.device}, {fabric._precision.precision}")
+        eager, last_batch = 0.0, lambda: None
         for resident in (True, False):
             options = {"batch": 32, "seed": 0, "view": View(crop, True, 0), "device": fabric.device}
             stream = Stream(*stores, **options, resident=resident)
@@ -73,12 +74,23 @@ def input_share(quick: bool) -> None:
             compute = seconds_a_call(lambda _: step_on(), fabric.device, repeats)
             whole = seconds_a_call(lambda step, s=stream: step_on(s.batch(step)), fabric.device, repeats)
             alone = seconds_a_call(stream.batch, fabric.device, repeats)
+            if resident:
+                eager, last_batch = compute, step_on
             where = "on the device" if resident else "fed from pinned host memory"
             print(
                 f"  images {where}: step {1e3 * whole:.2f} ms ({64 / whole:.0f} images/s); "
                 f"the input adds {100 * (whole - compute) / whole:+.1f} % of it "
                 f"(making a batch alone: {100 * alone / whole:.1f} %)"
             )
+        if fabric.device.type == "cuda":
+            started = time.perf_counter()
+            for part in method.compiled_parts():
+                part.compile()
+            last_batch()
+            torch.cuda.synchronize()
+            compiling = time.perf_counter() - started
+            faster = eager / seconds_a_call(lambda _: last_batch(), fabric.device, repeats)
+            print(f"  compiled: {faster:.2f} times the eager step, after {compiling:.0f} s of compiling")
 
 
 def main() -> None:
