@@ -88,6 +88,8 @@ def run_command(name: str, options: list[str]) -> int:
     call = parse(name, ["--quiet" if word == "-q" else word for word in options])
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        # Pillow's remarks on damaged metadata and large images name no file; what cannot be used is refused by name.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
         warnings.showwarning = show_warning
         return call()
 

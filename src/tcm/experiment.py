@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import math
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +87,7 @@ def require_usable(value: Any, option: str) -> None:
             require_usable(item, f"{option}.{key.replace('_', '-')}")
     elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
         raise InputError(f"{option} is {value}; give 1 or more")
-    elif isinstance(value, float) and not 0 <= value < math.inf:
+    elif isinstance(value, float) and not 0 <= value <= torch.finfo(torch.float32).max:
         raise InputError(f"{option} is {value}; give a number from 0 up")
 
 
