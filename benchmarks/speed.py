@@ -12,32 +12,36 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 
 from tcm.data.augment import View
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
 from tcm.experiment import make_fabric
+from tcm.learner import Batch
 from tcm.methods.dann import DANNConfig
-from tcm.methods.method import Problem
+from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 
+ROUNDS = 7
 
-def seconds_a_call(call: Callable[[int], object], device: torch.device, repeats: int, rounds: int = 5) -> float:
-    """Median over rounds of the time of one call, with the device drained before and after each round."""
+
+def seconds_a_call(calls: dict[str, Callable[[int], object]], device: torch.device, repeats: int) -> dict[str, float]:
+    """Median time of one call of each, taken in turns so that a drifting clock touches all alike."""
 
     def drain() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    step, times = 0, []
-    for _ in range(rounds + 1):
-        start = drain()
-        for _ in range(repeats):
-            call(step)
-            step += 1
-        times.append((drain() - start) / repeats)
-    return float(np.median(times[1:]))  # the first round warms up
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for round_number in range(ROUNDS + 1):
+        for name, call in calls.items():
+            start = drain()
+            for step in range(repeats):
+                call(round_number * repeats + step)
+            times[name].append((drain() - start) / repeats)
+    return {name: float(np.median(taken[1:])) for name, taken in times.items()}  # the first round warms up
 
 
 def random_store(folder: Path, name: str, count: int, size: int) -> ImageStore:
@@ -61,36 +65,42 @@ def input_share(quick: bool) -> None:
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         optimizers = method.build_optimizers()
         print(f"DANN on {name}, batch 32 + 32, {crop} x {crop}, {fabric.device}, {fabric._precision.precision}")
-        eager, last_batch = 0.0, lambda: None
-        for resident in (True, False):
-            options = {"batch": 32, "seed": 0, "view": View(crop, True, 0), "device": fabric.device}
-            stream = Stream(*stores, **options, resident=resident)
-            batch = stream.batch(0)
 
-            def step_on(batch=batch) -> None:
-                with fabric.autocast():
-                    method.update(batch, 0.5, optimizers)
+        def update(batch: Batch) -> None:
+            with fabric.autocast():
+                method.update(batch, 0.5, optimizers)
 
-            compute = seconds_a_call(lambda _: step_on(), fabric.device, repeats)
-            whole = seconds_a_call(lambda step, s=stream: step_on(s.batch(step)), fabric.device, repeats)
-            alone = seconds_a_call(stream.batch, fabric.device, repeats)
-            if resident:
-                eager, last_batch = compute, step_on
-            where = "on the device" if resident else "fed from pinned host memory"
+        options = {"batch": 32, "seed": 0, "view": View(crop, True, 0), "device": fabric.device}
+        streams = {kept: Stream(*stores, **options, resident=kept) for kept in (True, False)}
+        batch = streams[True].batch(0)
+        for resident, stream in streams.items():
+            calls = {
+                "compute": lambda _: update(batch),
+                "whole": lambda step, s=stream: update(s.batch(step)),
+                "input": stream.batch,
+            }
+            took = seconds_a_call(calls, fabric.device, repeats)
+            where = "on the device" if resident else "fed from host memory"
             print(
-                f"  images {where}: step {1e3 * whole:.2f} ms ({64 / whole:.0f} images/s); "
-                f"the input adds {100 * (whole - compute) / whole:+.1f} % of it "
-                f"(making a batch alone: {100 * alone / whole:.1f} %)"
+                f"  images {where}: step {1e3 * took['whole']:.2f} ms ({64 / took['whole']:.0f} images/s); "
+                f"of it the input adds {100 * (took['whole'] / took['compute'] - 1):+.1f} % "
+                f"(making batches alone: {100 * took['input'] / took['whole']:.1f} %)"
             )
         if fabric.device.type == "cuda":
-            started = time.perf_counter()
-            for part in method.compiled_parts():
-                part.compile()
-            last_batch()
-            torch.cuda.synchronize()
-            compiling = time.perf_counter() - started
-            faster = eager / seconds_a_call(lambda _: last_batch(), fabric.device, repeats)
-            print(f"  compiled: {faster:.2f} times the eager step, after {compiling:.0f} s of compiling")
+            compiled_step(fabric, method, lambda: update(batch), repeats)
+
+
+def compiled_step(fabric: Fabric, method: Method, update: Callable[[], None], repeats: int) -> None:
+    """The eager step over the compiled one, and what compiling costs."""
+    eager = seconds_a_call({"eager": lambda _: update()}, fabric.device, repeats)["eager"]
+    started = time.perf_counter()
+    for part in method.compiled_parts():
+        part.compile()
+    update()
+    torch.cuda.synchronize()
+    compiling = time.perf_counter() - started
+    compiled = seconds_a_call({"compiled": lambda _: update()}, fabric.device, repeats)["compiled"]
+    print(f"  compiled: {eager / compiled:.2f} times as fast as eager, after {compiling:.0f} s of compiling")
 
 
 def main() -> None:

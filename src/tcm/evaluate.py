@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tcm.data.augment import as_input, centre_cuts, cut
+from tcm.data.augment import as_input, centre_cuts, cut, squares
 from tcm.data.store import ImageStore
 
 BATCH = 256
@@ -37,13 +37,13 @@ def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, 
     The method must be in evaluation mode.
     """
     results = []
-    cuts = centre_cuts(batch, images.shape[1], crop)
+    cuts = centre_cuts(batch, images.shape[1], crop).to(images.device)
     for start in range(0, len(images), batch):
         # Every batch has the same size (the last image repeats), so that a compiled network is compiled once.
-        indices = torch.arange(start, start + batch).clamp(max=len(images) - 1)
-        squares = cut(images, indices.to(images.device), cuts.to(images.device), crop)
+        indices = torch.arange(start, start + batch, device=images.device).clamp(max=len(images) - 1)
+        pixels = cut(images, squares(indices, cuts, images.shape[1], crop))
         with fabric.autocast():
-            logits = method.predict(as_input(squares.to(fabric.device)))
+            logits = method.predict(as_input(pixels.to(fabric.device)))
         results.append(logits.float().softmax(dim=1)[: len(images) - start])
     return torch.cat(results).cpu()
 

@@ -1,6 +1,6 @@
 import torch
 
-from tcm.data.augment import View, as_input, centre_cuts, cut, random_cuts
+from tcm.data.augment import View, as_input, centre_cuts, cut, random_cuts, squares
 
 
 def numbered(count: int, size: int) -> torch.Tensor:
@@ -11,16 +11,16 @@ def numbered(count: int, size: int) -> torch.Tensor:
 def test_cut_is_slicing_and_mirroring():
     images = numbered(3, 8)
     cuts = torch.tensor([[1, 0], [2, 3], [0, 1]])  # top, left, mirror of two images
-    squares = cut(images, torch.tensor([2, 0]), cuts, 4)
-    assert torch.equal(squares[0], images[2, 1:5, 2:6])
-    assert torch.equal(squares[1], images[0, 0:4, 3:7].flip(1))
+    pixels = cut(images, squares(torch.tensor([2, 0]), cuts, 8, 4))
+    assert torch.equal(pixels[0], images[2, 1:5, 2:6])
+    assert torch.equal(pixels[1], images[0, 0:4, 3:7].flip(1))
 
 
 def test_a_cut_over_the_edge_repeats_the_border():
     images = numbered(1, 4)
-    squares = cut(images, torch.tensor([0]), torch.tensor([[-2], [0], [0]]), 4)
-    assert torch.equal(squares[0, 0], images[0, 0])
-    assert torch.equal(squares[0, 2:], images[0, :2])
+    pixels = cut(images, squares(torch.tensor([0]), torch.tensor([[-2], [0], [0]]), 4, 4))
+    assert torch.equal(pixels[0, 0], images[0, 0])
+    assert torch.equal(pixels[0, 2:], images[0, :2])
 
 
 def test_random_cuts_reach_every_place_and_no_other():

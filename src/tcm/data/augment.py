@@ -28,15 +28,28 @@ def centre_cuts(count: int, size: int, crop: int) -> Tensor:
     return torch.tensor([corner, corner, 0]).repeat(count, 1).T
 
 
-def cut(images: Tensor, indices: Tensor, cuts: Tensor, crop: int) -> Tensor:
-    """The chosen squares of uint8 images [n, size, size, 3]: uint8 [batch, crop, crop, 3]. All on one device."""
-    top, left, mirrored = cuts[:, :, None]
-    pixels = torch.arange(crop, device=images.device)
-    rows = (top + pixels).clamp(0, images.shape[1] - 1)
-    columns = (left + torch.where(mirrored.bool(), crop - 1 - pixels, pixels)).clamp(0, images.shape[2] - 1)
-    return images[indices[:, None, None], rows[:, :, None], columns[:, None, :]]
+class Squares(NamedTuple):
+    """Which pixels of which images: one gather away from a batch. Any number of leading axes before `batch`."""
+
+    indices: Tensor  # [..., batch]
+    rows: Tensor  # [..., batch, crop]
+    columns: Tensor  # [..., batch, crop]
 
 
-def as_input(squares: Tensor) -> Tensor:
+def squares(indices: Tensor, cuts: Tensor, size: int, crop: int) -> Squares:
+    """The pixels that cuts [..., 3, batch] choose in size x size images; over the edge the border repeats."""
+    top, left, mirrored = cuts.unsqueeze(-1).unbind(dim=-3)
+    pixels = torch.arange(crop, device=cuts.device)
+    rows = (top + pixels).clamp(0, size - 1)
+    columns = (left + torch.where(mirrored.bool(), crop - 1 - pixels, pixels)).clamp(0, size - 1)
+    return Squares(indices, rows, columns)
+
+
+def cut(images: Tensor, chosen: Squares) -> Tensor:
+    """The chosen squares of uint8 images [n, size, size, 3] on the same device: uint8 [batch, crop, crop, 3]."""
+    return images[chosen.indices[:, None, None], chosen.rows[:, :, None], chosen.columns[:, None, :]]
+
+
+def as_input(pixels: Tensor) -> Tensor:
     """Float images [batch, 3, height, width] in [0, 1] of uint8 [batch, height, width, 3], in channels-last memory."""
-    return squares.permute(0, 3, 1, 2).float().div_(255)
+    return pixels.permute(0, 3, 1, 2).float().div_(255)
