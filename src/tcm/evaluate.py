@@ -37,14 +37,14 @@ def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, 
     The method must be in evaluation mode.
     """
     results = []
-    cuts = centre_cuts(batch, images.shape[1], crop).to(images.device)
-    for start in range(0, len(images), batch):
-        # Every batch has the same size (the last image repeats), so that a compiled network is compiled once.
-        indices = torch.arange(start, start + batch, device=images.device).clamp(max=len(images) - 1)
-        pixels = cut(images, squares(indices, cuts, images.shape[1], crop))
-        with fabric.autocast():
-            logits = method.predict(as_input(pixels.to(fabric.device)))
-        results.append(logits.float().softmax(dim=1)[: len(images) - start])
+    # Compiling for evaluation would cost more than the few passes take.
+    with torch.compiler.set_stance("force_eager"):
+        for indices in torch.arange(len(images), device=images.device).split(batch):
+            cuts = centre_cuts(len(indices), images.shape[1], crop).to(images.device)
+            pixels = cut(images, squares(indices, cuts, images.shape[1], crop))
+            with fabric.autocast():
+                logits = method.predict(as_input(pixels.to(fabric.device)))
+            results.append(logits.float().softmax(dim=1))
     return torch.cat(results).cpu()
 
 

@@ -27,6 +27,7 @@ from tcm.run import Run, read_json, write_atomically
 from tcm.train import Rhythm, fit
 
 M = TypeVar("M", bound=MethodConfig)
+WORTH_COMPILING = 4000  # steps after which compiling has paid: 17 ms saved a step against 50 s, on an H200
 SAMPLES, SHOWN, THUMBNAIL = 12, 24, 96  # images of each domain and of the gallery that a run keeps, and their side
 
 
@@ -54,7 +55,7 @@ class TrainConfig(Generic[M]):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU that has it, fp32 otherwise."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the networks. auto: on a GPU, when the run is long enough (5000 steps) to repay the minute it takes."""
+    """Compile the networks. auto: on a GPU, when the run is long enough (4000 steps) to repay the minute it takes."""
 
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in; mistakes are found here, before anything is written."""
@@ -161,9 +162,10 @@ def place(fabric: Fabric, method: Method, config: TrainConfig[Any]) -> None:
     on_gpu = fabric.device.type == "cuda"
     if on_gpu:
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    if config.compile == "on" or (config.compile == "auto" and on_gpu and (config.steps or 0) >= 5000):
+    if config.compile == "on" or (config.compile == "auto" and on_gpu and config.rhythm.steps >= WORTH_COMPILING):
         for part in method.compiled_parts():
-            part.compile()
+            # Replays each step as one CUDA graph: launched one by one, the kernels of a step keep a GPU waiting.
+            part.compile(mode="reduce-overhead" if on_gpu else None)
 
 
 def load_trained(folder: Path) -> Trained:

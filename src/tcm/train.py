@@ -65,6 +65,8 @@ def fit(
             progress = step / rhythm.steps
             set_rates(optimizers, base_rates, learner.lr_factor(progress))
             batch = stream.batch(step)
+            if fabric.device.type == "cuda":
+                torch.compiler.cudagraph_mark_step_begin()
             with fabric.autocast():
                 losses = learner.update(batch, progress, optimizers)
             ledger.add(step, losses, len(batch.source) + len(batch.target))
