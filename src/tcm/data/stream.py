@@ -13,6 +13,7 @@ from tcm.errors import InputError
 from tcm.learner import Batch
 
 BLOCK = 64  # steps whose random choices are drawn together: a step then costs the host next to nothing
+SIDES = ("source", "target")
 AHEAD = 3  # how many batches are prepared while the GPU computes, when its memory cannot hold the images
 
 
@@ -44,8 +45,9 @@ def indices_at(seed: int, side: str, number: int, batch: int, count: int) -> Ten
 class Stream:
     """The training batches of a pair of stores.
 
-    If both stores fit the device they live there, and a batch is a gather on it. If not, the host cuts the squares
-    out of the memory-mapped files a few batches ahead, into pinned memory that copies to the device on its own.
+    If both stores fit the device they live there. If not, the host gathers whole images out of the memory-mapped
+    files a few batches ahead, into pinned memory that copies to the device on its own. Squares are always cut on
+    the device.
     """
 
     def __init__(
@@ -69,48 +71,62 @@ class Stream:
         self._images = [store.images.to(device) if self.resident else store.images for store in self.stores]
         self._labels = source.labels.to(device) if self.resident else source.labels
         self._thread = None if self.resident else ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._ahead: dict[int, Future[Batch]] = {}
+        self._ahead: dict[int, Future[tuple[Tensor, ...]]] = {}
         self._blocks: dict[int, tuple[Squares, ...]] = {}
 
     def batch(self, step: int) -> Batch:
         """The batch of this step, on the device."""
+        source, target = self.plan(step)
         if self._thread is None:
-            source, labels, target = self._pixels(step)
-            return Batch(as_input(source), labels, as_input(target))
-        for ahead in range(step, step + AHEAD):
-            if ahead not in self._ahead:
-                self._ahead[ahead] = self._thread.submit(self._pinned_pixels, ahead)
-        for past in [known for known in self._ahead if not step <= known < step + AHEAD]:
-            self._ahead.pop(past).cancel()
-        pixels = self._ahead.pop(step).result()
-        source, labels, target = (part.to(self.device, non_blocking=True) for part in pixels)
-        return Batch(as_input(source), labels, as_input(target))
+            labels = self._labels[source.indices]
+            source_pixels, target_pixels = cut(self._images[0], source), cut(self._images[1], target)
+        else:
+            in_order = torch.arange(self.batch_size, device=self.device)
+            source_images, target_images, labels = self._fed(step, self._thread)
+            source_pixels = cut(source_images, source._replace(indices=in_order))
+            target_pixels = cut(target_images, target._replace(indices=in_order))
+        return Batch(as_input(source_pixels), labels, as_input(target_pixels))
 
     def plan(self, step: int) -> tuple[Squares, Squares]:
         """Which pixels of which source and target images make up this step."""
         number, place = divmod(step, BLOCK)
         if number not in self._blocks:
-            self._blocks = {number: tuple(self._drawn(side, number) for side in (0, 1))}
+            self._blocks = {number: (self._drawn(0, number), self._drawn(1, number))}
         source, target = (Squares(*(part[place] for part in side)) for side in self._blocks[number])
         return source, target
 
     def _drawn(self, side: int, number: int) -> Squares:
-        """The squares of one domain in all the steps of a block, where the images are: leading axis BLOCK."""
-        name, store, count = ("source", "target")[side], self.stores[side], BLOCK * self.batch_size
-        indices = indices_at(self.seed, name, number, count, len(store))
-        cuts = random_cuts(count, store.size, self.view, derived_generator(self.seed, name, "view", number))
-        device = self._images[side].device
-        by_step = cuts.reshape(3, BLOCK, -1).transpose(0, 1).to(device)
-        return squares(indices.reshape(BLOCK, -1).to(device), by_step, store.size, self.view.crop)
+        """The squares of one domain in all the steps of a block, on the device: leading axis BLOCK."""
+        store, name = self.stores[side], SIDES[side]
+        indices = self._indices(side, number).reshape(BLOCK, -1).to(self.device)
+        generator = derived_generator(self.seed, name, "view", number)
+        cuts = random_cuts(BLOCK * self.batch_size, store.size, self.view, generator)
+        by_step = cuts.reshape(3, BLOCK, -1).transpose(0, 1).to(self.device)
+        return squares(indices, by_step, store.size, self.view.crop)
 
-    def _pixels(self, step: int) -> Batch:
-        """The step's images as uint8 [batch, crop, crop, 3], where the stores are."""
-        source, target = self.plan(step)
-        return Batch(cut(self._images[0], source), self._labels[source.indices], cut(self._images[1], target))
+    def _indices(self, side: int, number: int) -> Tensor:
+        return indices_at(self.seed, SIDES[side], number, BLOCK * self.batch_size, len(self.stores[side]))
 
-    def _pinned_pixels(self, step: int) -> Batch:
-        batch = self._pixels(step)
-        return Batch(*(part.pin_memory() for part in batch)) if self.device.type == "cuda" else batch
+    def _fed(self, step: int, thread: ThreadPoolExecutor) -> list[Tensor]:
+        """Source images, target images and source labels of this step, copied to the device; later steps are begun."""
+        for past in [known for known in self._ahead if not step <= known < step + AHEAD]:
+            self._ahead.pop(past).cancel()
+        for ahead in range(step, step + AHEAD):
+            if ahead not in self._ahead:
+                self._ahead[ahead] = thread.submit(self._gathered, ahead)
+        return [part.to(self.device, non_blocking=True) for part in self._ahead.pop(step).result()]
+
+    def _gathered(self, step: int) -> tuple[Tensor, ...]:
+        """Whole images and labels of this step in host memory, pinned if there is a GPU to copy them to."""
+        number, place = divmod(step, BLOCK)
+        source, target = (self._indices(side, number).reshape(BLOCK, -1)[place] for side in (0, 1))
+        pin = self.device.type == "cuda"
+
+        def gathered(rows: Tensor, chosen: Tensor) -> Tensor:
+            out = torch.empty((len(chosen), *rows.shape[1:]), dtype=rows.dtype, pin_memory=pin)
+            return torch.index_select(rows, 0, chosen, out=out)
+
+        return gathered(self._images[0], source), gathered(self._images[1], target), gathered(self._labels, source)
 
 
 def fits(stores: tuple[ImageStore, ...], device: torch.device) -> bool:
