@@ -14,7 +14,7 @@ from tcm.learner import Batch
 
 BLOCK = 64  # steps whose random choices are drawn together: a step then costs the host next to nothing
 SIDES = ("source", "target")
-AHEAD = 3  # how many batches are prepared while the GPU computes, when its memory cannot hold the images
+CHUNK = 8  # steps that the host gathers at once when the images do not fit the device: few hand-overs between threads
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -108,23 +108,26 @@ class Stream:
         return indices_at(self.seed, SIDES[side], number, BLOCK * self.batch_size, len(self.stores[side]))
 
     def _fed(self, step: int, thread: ThreadPoolExecutor) -> list[Tensor]:
-        """Source images, target images and source labels of this step, copied to the device; later steps are begun."""
-        for past in [known for known in self._ahead if not step <= known < step + AHEAD]:
-            self._ahead.pop(past).cancel()
-        for ahead in range(step, step + AHEAD):
-            if ahead not in self._ahead:
-                self._ahead[ahead] = thread.submit(self._gathered, ahead)
-        return [part.to(self.device, non_blocking=True) for part in self._ahead.pop(step).result()]
+        """Source images, target images and source labels of this step, copied to the device; the next are begun."""
+        chunk, place = divmod(step, CHUNK)
+        for old in [known for known in self._ahead if known not in (chunk, chunk + 1)]:
+            self._ahead.pop(old).cancel()
+        for wanted in (chunk, chunk + 1):
+            if wanted not in self._ahead:
+                self._ahead[wanted] = thread.submit(self._gathered, wanted)
+        rows = slice(place * self.batch_size, (place + 1) * self.batch_size)
+        return [part[rows].to(self.device, non_blocking=True) for part in self._ahead[chunk].result()]
 
-    def _gathered(self, step: int) -> tuple[Tensor, ...]:
-        """Whole images and labels of this step in host memory, pinned if there is a GPU to copy them to."""
-        number, place = divmod(step, BLOCK)
-        source, target = (self._indices(side, number).reshape(BLOCK, -1)[place] for side in (0, 1))
+    def _gathered(self, chunk: int) -> tuple[Tensor, ...]:
+        """Whole images and labels of a chunk's steps in host memory, pinned if there is a GPU to copy them to."""
+        number, place = divmod(chunk * CHUNK, BLOCK)
+        rows = slice(place * self.batch_size, (place + CHUNK) * self.batch_size)
+        source, target = (self._indices(side, number)[rows] for side in (0, 1))
         pin = self.device.type == "cuda"
 
-        def gathered(rows: Tensor, chosen: Tensor) -> Tensor:
-            out = torch.empty((len(chosen), *rows.shape[1:]), dtype=rows.dtype, pin_memory=pin)
-            return torch.index_select(rows, 0, chosen, out=out)
+        def gathered(kept: Tensor, chosen: Tensor) -> Tensor:
+            out = torch.empty((len(chosen), *kept.shape[1:]), dtype=kept.dtype, pin_memory=pin)
+            return torch.index_select(kept, 0, chosen, out=out)
 
         return gathered(self._images[0], source), gathered(self._images[1], target), gathered(self._labels, source)
 
