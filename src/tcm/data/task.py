@@ -17,6 +17,7 @@ from tcm.data.store import ImageStore, open_or_pack, open_store, pack_arrays
 from tcm.errors import InputError
 
 T = TypeVar("T")
+BUILT_IN = ("digits", "digits-ceiling")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class DataConfig:
     """The two domains: --data.benchmark digits, or a root and two domain names, or two folders, or two list files."""
 
     benchmark: str | None = None
-    """digits: the built-in data."""
+    """digits: the built-in data. digits-ceiling: its source digits in the target's style, as labels there would give."""
     root: Path | None = None
     """Folder with one subfolder per domain, each with one subfolder per class."""
     source: str | None = None
@@ -57,12 +58,14 @@ class DataConfig:
     @property
     def is_digits(self) -> bool:
         """Whether this is the built-in data."""
-        return self.benchmark == "digits"
+        return self.benchmark in BUILT_IN
 
     def resolved(self) -> "DataConfig":
         """This config with every default filled in and every path absolute."""
-        if self.benchmark not in (None, "digits"):
-            raise InputError(f'--data.benchmark: there is no built-in data "{self.benchmark}"; there is digits')
+        if self.benchmark is not None and not self.is_digits:
+            raise InputError(
+                f'--data.benchmark: there is no built-in data "{self.benchmark}"; there is {" and ".join(BUILT_IN)}'
+            )
         elsewhere = (self.root, self.source, self.target)
         elsewhere += (self.source_dir, self.target_dir, self.source_list, self.target_list)
         if self.is_digits and any(elsewhere):
@@ -128,7 +131,8 @@ def load_task(config: DataConfig, quiet: bool = False) -> Task:
     """The task's image stores, packed first if need be. The config is a resolved one."""
     cache = config.cache or default_cache()
     if config.is_digits:
-        return Task(digits_store("source", cache), digits_store("target", cache))
+        style = "target" if config.benchmark == "digits-ceiling" else "source"
+        return Task(digits_store("source", cache, style), digits_store("target", cache))
     assert config.size is not None
     source, target = (
         open_or_pack(domain, config.size, cache, on_bad_image=config.on_bad_image, quiet=quiet)

@@ -18,7 +18,8 @@ Series = dict[str, tuple[np.ndarray, np.ndarray]]
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
 
-_NOT_DRAWN = {"step", "lr", "images_per_second"}
+_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy"}
+_LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _NAMES = {
@@ -43,7 +44,7 @@ def learning_curves(histories: Mapping[str, History]) -> dict[str, Figure]:
         keys = [key for key in keys if key not in _NAMES]
     for key in keys:
         series = {label: curve(history, key) for label, history in histories.items()}
-        figures[_name(key)] = _figure({k: v for k, v in series.items() if len(v[0])}, percent=key.endswith("accuracy"))
+        figures[_name(key)] = _figure(series, percent=key.endswith("accuracy"))
     return figures
 
 
@@ -78,11 +79,13 @@ def _name(key: str) -> str:
 
 
 def _figure(series: Series, *, percent: bool) -> Figure:
-    rows = math.ceil(len(series) / 2) if len(series) > 1 else 0
+    """The figure of these lines. A line's style is its place in `series`, so a run looks alike in every figure."""
+    drawn = {label: index for index, (label, (steps, _)) in enumerate(series.items()) if len(steps)}
+    rows = math.ceil(len(drawn) / 2) if len(series) > 1 else 0
     figure = Figure(figsize=(4.6, 2.7 + 0.2 * rows), layout="constrained")
     axes = figure.add_subplot()
     style_axes(axes)
-    lines = [_drawn_line(axes, index, steps, values) for index, (steps, values) in enumerate(series.values())]
+    lines = [_drawn_line(axes, index, *series[label]) for label, index in drawn.items()]
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
     axes.set_xlabel("step", color=INK, fontsize=8.5)
     axes.set_xlim(left=0)
@@ -90,9 +93,12 @@ def _figure(series: Series, *, percent: bool) -> Figure:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if percent:
+        low, high = axes.get_ylim()
+        if high - low < _LEAST_RANGE:
+            axes.set_ylim((low + high - _LEAST_RANGE) / 2, (low + high + _LEAST_RANGE) / 2)
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     if len(series) > 1:
-        labels = [visible(label) for label in series]
+        labels = [visible(label) for label in drawn]
         place = {"loc": "outside lower center", "ncols": 2, "handlelength": 3}
         legend = figure.legend(lines, labels, **place, frameon=False, fontsize=8.5, labelcolor=INK)
         for text in legend.get_texts():
