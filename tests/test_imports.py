@@ -5,6 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tcm"
 ORDER = [
+    "",  # the package itself: its version
     "errors",
     "config",
     "schedules",
@@ -22,6 +23,7 @@ ORDER = [
     "methods.dann",
     "methods",
     "evaluate",
+    "outcome",
     "experiment",
     "predict",
     *(f"figures.{name}" for name in ("svg", "curves", "confusion")),
@@ -31,7 +33,7 @@ ORDER = [
     "commands",
     "cli",
 ]
-EMPTY = {"", "data", "nn", "figures"}  # packages whose __init__ imports nothing
+EMPTY = {"data", "nn", "figures"}  # packages whose __init__ imports nothing
 
 
 def name_of(file: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from tcm import __version__
 from tcm.errors import InputError, Interrupted, shown
 
 
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print_help()
+        return 0
+    if words[0] == "--version":
+        print(f"tcm {__version__}")
         return 0
     try:
         return run_command(*split_command(words))

@@ -1,34 +1,28 @@
 """A whole run: data, method, training, evaluation, and the folder that holds the result."""
 
 import dataclasses
-import io
-import json
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from lightning_fabric import Fabric
-from torch import Tensor
 
 from tcm.config import from_json, to_json
-from tcm.data.store import ImageStore
 from tcm.data.stream import Stream, derived_seed
-from tcm.data.task import DataConfig, Task, load_task
+from tcm.data.task import DataConfig, load_task
 from tcm.errors import InputError
-from tcm.evaluate import accuracies, probabilities, score
+from tcm.evaluate import accuracies, probabilities
 from tcm.methods import METHODS, MethodConfig
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
-from tcm.run import Run, read_json, write_atomically
+from tcm.outcome import write_outcome
+from tcm.run import Run
 from tcm.train import Rhythm, fit
 
 M = TypeVar("M", bound=MethodConfig)
 WORTH_COMPILING = 4000  # steps after which compiling has paid: 17 ms saved a step against 50 s, on an H200
-SAMPLES, SHOWN, THUMBNAIL = 12, 24, 96  # images of each domain and of the gallery that a run keeps, and their side
 
 
 @dataclass(frozen=True)
@@ -124,6 +118,8 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     if run.finished:
         return False
     try:
+        torch.manual_seed(derived_seed(config.seed, "weights"))
+        backbone = config.backbone.build()
         task = load_task(config.data, quiet)
         stream = Stream(
             task.source,
@@ -133,8 +129,7 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
             view=config.data.view,
             device=fabric.device,
         )
-        torch.manual_seed(derived_seed(config.seed, "weights"))
-        method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
+        method = config.method.build(Problem(len(task.source.classes), backbone))
     except InputError:
         run.take_back_start()
         raise
@@ -150,7 +145,7 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     fit(
         fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet
     )
-    write_evaluation(run, fabric, Trained(name, config, task.source.classes, method.eval()), task)
+    write_outcome(run, fabric, name, method.eval(), task, crop=config.data.view.crop, step=config.rhythm.steps)
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), about)
     return True
@@ -184,102 +179,17 @@ def load_trained(folder: Path) -> Trained:
     return Trained(name, config, classes, method.eval())
 
 
-def read_config(folder: Path) -> tuple[str, TrainConfig[Any]]:
-    """Method name and configuration of a run, finished or not."""
-    file = Run(folder).config_file
-    stored = read_json(file)
-    name = stored.pop("method_name", None) if isinstance(stored, dict) else None
-    if name not in METHODS:
-        raise InputError(f'{file} names the unknown method "{name}"; it has {", ".join(METHODS)}')
-    return name, from_json(TrainConfig[METHODS[name]], stored, str(file))
-
-
 def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Evaluates a finished run again on its own data and writes the result into its folder."""
     trained = load_trained(folder)
-    fabric = make_fabric(device, trained.config.precision)
+    config = trained.config
+    fabric = make_fabric(device, config.precision)
     fabric.to_device(trained.method)
-    task = load_task(trained.config.data, quiet)
+    task = load_task(config.data, quiet)
     if task.source.classes != trained.classes:
         now, then = (", ".join(names) for names in (task.source.classes, trained.classes))
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new --out")
-    return write_evaluation(Run(folder), fabric, trained, task)
-
-
-def write_evaluation(run: Run, fabric: Fabric, trained: Trained, task: Task) -> dict[str, Any]:
-    """Predicts both domains and writes evaluation.json (scores) and evaluation.npz (predictions and a few images)."""
-    crop = trained.config.data.view.crop
-    on_source = probabilities(fabric, trained.method, task.source.images, crop)
-    on_target = probabilities(fabric, trained.method, task.target.images, crop)
-    scores = score(on_target, task.target.labels, len(trained.classes))
-    summary = {
-        "method": trained.name,
-        "selection": "last",
-        "step": trained.config.steps,
-        "seconds": training_seconds(run),
-        "source": {
-            "name": task.source.name,
-            "images": len(task.source),
-            "classes": len(trained.classes),
-            **_short(accuracies("source", on_source, task.source)),
-        },
-        "target": {
-            "name": task.target.name,
-            "images": len(task.target),
-            "labelled": int((task.target.labels >= 0).sum()),
-            "accuracy": scores.accuracy if scores else None,
-            "mean_class_accuracy": scores.mean_class_accuracy if scores else None,
-        },
-        "classes": list(trained.classes),
-    }
-    arrays = io.BytesIO()
-    np.savez_compressed(arrays, **shown_arrays(on_target, task))
-    write_atomically(run.folder / "evaluation.npz", arrays.getvalue())
-    write_atomically(run.folder / "evaluation.json", json.dumps(summary, indent=2).encode())
-    return summary
-
-
-def training_seconds(run: Run) -> float:
-    """Time spent in training steps, over all the sittings of a run."""
-    return sum(row.get("seconds", 0.0) for row in run.metrics())
-
-
-def shown_arrays(on_target: Tensor, task: Task) -> dict[str, Any]:
-    """Predictions of the target and the thumbnails that a report shows."""
-    shown = shown_images(on_target, task.target.labels)
-    some_source, some_target = (torch.linspace(0, len(store) - 1, SAMPLES).long() for store in task)
-    return {
-        "probabilities": on_target.numpy().astype(np.float16),
-        "labels": task.target.labels.numpy(),
-        "paths": np.array(task.target.paths),
-        "source_images": thumbnails(task.source, some_source),
-        "source_labels": task.source.labels[some_source].numpy(),
-        "target_images": thumbnails(task.target, some_target),
-        "shown_index": shown.numpy(),
-        "shown_images": thumbnails(task.target, shown),
-    }
-
-
-def shown_images(on_target: Tensor, labels: Tensor) -> Tensor:
-    """Indices of the most confident mistakes; without labels, of the most and the least confident predictions."""
-    confidence, guess = on_target.max(dim=1)
-    if bool((labels >= 0).any()):
-        wrong = ((guess != labels) & (labels >= 0)).nonzero().flatten()
-        return wrong[confidence[wrong].argsort(descending=True)][:SHOWN]
-    order = confidence.argsort(descending=True)
-    half = min(SHOWN, len(order)) // 2
-    return torch.cat([order[:half], order[len(order) - half :]])
-
-
-def thumbnails(store: ImageStore, indices: Tensor) -> np.ndarray:
-    """uint8 [m, side, side, 3] of the stored images, at most THUMBNAIL pixels a side."""
-    images = store.images[indices].permute(0, 3, 1, 2).float()
-    side = min(store.size, THUMBNAIL)
-    if len(images) and side < store.size:
-        images = F.interpolate(images, (side, side), mode="bilinear", antialias=True)
-    return images.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
-
-
-def _short(metrics: dict[str, float]) -> dict[str, float]:
-    return {key.split("/")[1]: value for key, value in metrics.items()}
+    return write_outcome(
+        Run(folder), fabric, trained.name, trained.method, task, crop=config.data.view.crop, step=config.rhythm.steps
+    )

@@ -25,7 +25,7 @@ class DataConfig:
     """The two domains: --data.benchmark digits, or a root and two domain names, or two folders, or two list files."""
 
     benchmark: str | None = None
-    """digits: the built-in data. digits-ceiling: its source digits in the target's style, as labels there would give."""
+    """digits: the built-in data. digits-ceiling: its source digits in the target's style, the best to hope for."""
     root: Path | None = None
     """Folder with one subfolder per domain, each with one subfolder per class."""
     source: str | None = None
