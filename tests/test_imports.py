@@ -14,10 +14,10 @@ ORDER = [
     "learner",
     *(f"data.{name}" for name in ("images", "domains", "lists", "folders", "benchmarks", "reading", "cache")),
     *(f"data.{name}" for name in ("store", "check", "digits", "augment", "stream", "task")),
-    "nn.heads",
-    "nn.backbone",
+    *(f"nn.{name}" for name in ("heads", "backbone", "generator", "critic")),
     "run",
     "train",
+    *(f"mechanisms.{name}" for name in ("competition", "pool", "bank")),
     "methods.method",
     "methods.erm",
     "methods.dann",
@@ -33,7 +33,7 @@ ORDER = [
     "commands",
     "cli",
 ]
-EMPTY = {"data", "nn", "figures"}  # packages whose __init__ imports nothing
+EMPTY = {"data", "nn", "figures", "mechanisms"}  # packages whose __init__ imports nothing
 
 
 def name_of(file: Path) -> str:

@@ -162,7 +162,8 @@ class Ledger:
         if bad >= 0:
             raise diverged(run, f"the loss is not finite at step {bad + 1}")
         seconds = max(_now(self.device) - self.started, 1e-9)
-        row = {f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}
+        # A learner may report more than losses: a name with a stroke, such as wins/source/0, says itself what it is.
+        row = {name if "/" in name else f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}
         row |= {"images_per_second": self.images / seconds, "seconds": seconds}
         return row
 

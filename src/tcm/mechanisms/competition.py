@@ -1,0 +1,44 @@
+"""Who learns from which image: the mechanism that transports it best (Eq. 2)."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Terms(NamedTuple):
+    """The parts of L_CycleGAN for each image, by mechanism: [k, batch] each, or [batch] for one mechanism."""
+
+    adversarial: Tensor
+    cycle: Tensor
+    identity: Tensor
+
+    def total(self, cycle_weight: float, identity_weight: float) -> Tensor:
+        """L_adv + alpha_1 L_cyc + alpha_2 L_idt (Appendix A.3.1)."""
+        return self.adversarial + cycle_weight * self.cycle + identity_weight * self.identity
+
+
+def winners(losses: Tensor) -> Tensor:
+    """The mechanism with the smallest loss for each image: [k, batch] -> [batch] (Eq. 2)."""
+    return losses.argmin(dim=0)
+
+
+def shares(winner: Tensor, k: int) -> Tensor:
+    """The share of the images that each mechanism won: [batch] -> [k]."""
+    return torch.bincount(winner, minlength=k) / len(winner)
+
+
+def wins_by_class(winner: Tensor, labels: Tensor, k: int, classes: int) -> Tensor:
+    """How many images of each class each mechanism won: [batch], [batch] -> [k, classes]."""
+    return torch.bincount(winner * classes + labels, minlength=k * classes).reshape(k, classes)
+
+
+def dealt(batch: int, k: int, device: torch.device) -> Tensor:
+    """Images handed out at random, to each mechanism as many as to any other (up to one): [batch]."""
+    return (torch.randperm(batch, device=device) + torch.randint(k, (), device=device)) % k
+
+
+def assignment(winner: Tensor, k: int) -> Tensor:
+    """The winners as weights [k, batch] that are 1 for an image's winner and 0 elsewhere."""
+    return F.one_hot(winner, k).T.float()

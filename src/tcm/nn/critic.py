@@ -1,0 +1,36 @@
+"""The critic that tells real images of a domain from transported ones, patch by patch (Appendix A.3.1)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+
+from tcm.nn.generator import InstanceNorm, initialise
+
+
+@dataclass(frozen=True)
+class CriticConfig:
+    """The two critics; the defaults are the paper's."""
+
+    width: int = 64
+    """Channels of the first layer."""
+    halvings: int = 3
+    """Layers of stride 2."""
+
+    def build(self) -> "Critic":
+        """The network with weights drawn from N(0, 0.02)."""
+        return Critic(self)
+
+
+class Critic(nn.Sequential):
+    """Images [batch, 3, side, side] in [-1, 1] to a map [batch, 1, h, w] that is large where they look real."""
+
+    def __init__(self, config: CriticConfig):
+        channels = [config.width * 2**level for level in range(config.halvings + 1)]
+        layers: list[nn.Module] = [nn.Conv2d(3, channels[0], 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        for level, (narrow, wide) in enumerate(pairwise(channels), start=1):
+            stride = 2 if level < config.halvings else 1
+            layers += [nn.Conv2d(narrow, wide, 4, stride=stride, padding=1), InstanceNorm(), nn.LeakyReLU(0.2)]
+        layers.append(nn.Conv2d(channels[-1], 1, 4, padding=1))
+        super().__init__(*layers)
+        self.apply(initialise)

@@ -1,0 +1,95 @@
+"""The image-to-image network of a mechanism (Appendix A.3.1), of any width: 32 x 32 images use the same code."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from tcm.errors import InputError
+
+
+@dataclass(frozen=True)
+class GeneratorConfig:
+    """Each mechanism's network; the defaults are the paper's."""
+
+    width: int = 64
+    """Channels of the first layer; every halving of the image doubles them."""
+    halvings: int = 2
+    """Down-sampling layers, and as many up-sampling ones."""
+    blocks: int = 2
+    """Residual blocks in the middle."""
+
+    def build(self) -> "Generator":
+        """The network with weights drawn from N(0, 0.02)."""
+        return Generator(self)
+
+    @property
+    def smallest_image(self) -> int:
+        """The smallest side it can transform: reflection padding of 3 needs 4 pixels, of 1 in the middle 2."""
+        return max(4, 2 * 2**self.halvings)
+
+    def require_side(self, side: int) -> None:
+        """An error unless images of this side come out as they went in."""
+        if side < self.smallest_image or side % 2**self.halvings:
+            raise InputError(
+                f"--data.crop is {side}, but a generator with {self.halvings} halvings needs a multiple of "
+                f"{2**self.halvings}, {self.smallest_image} or more; change --data.crop or --generator.halvings"
+            )
+
+
+class InstanceNorm(nn.Module):
+    """Every channel of every image to mean 0 and variance 1, without parameters.
+
+    Written with `var_mean`, which a compiler fuses with what stands around it.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised x [batch, channels, height, width]."""
+        variance, mean = torch.var_mean(x, dim=(2, 3), keepdim=True, correction=0)
+        return (x - mean) * torch.rsqrt(variance + 1e-5)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions with reflection padding and a skip connection, as in CycleGAN."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3),
+            InstanceNorm(),
+            nn.ReLU(),
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(channels, channels, 3),
+            InstanceNorm(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x plus what the block adds."""
+        return x + self.body(x)
+
+
+class Generator(nn.Sequential):
+    """Images [batch, 3, side, side] in [-1, 1] to images of the same shape and range."""
+
+    def __init__(self, config: GeneratorConfig):
+        channels = [config.width * 2**level for level in range(config.halvings + 1)]
+        layers: list[nn.Module] = [nn.ReflectionPad2d(3), nn.Conv2d(3, channels[0], 7), InstanceNorm(), nn.ReLU()]
+        for narrow, wide in pairwise(channels):
+            layers += [nn.Conv2d(narrow, wide, 3, stride=2, padding=1), InstanceNorm(), nn.ReLU()]
+        layers += [ResidualBlock(channels[-1]) for _ in range(config.blocks)]
+        for wide, narrow in zip(channels[:0:-1], channels[-2::-1], strict=True):
+            up = nn.ConvTranspose2d(wide, narrow, 3, stride=2, padding=1, output_padding=1)
+            layers += [up, InstanceNorm(), nn.ReLU()]
+        layers += [nn.ReflectionPad2d(3), nn.Conv2d(channels[0], 3, 7), nn.Tanh()]
+        super().__init__(*layers)
+        self.apply(initialise)
+
+
+def initialise(module: nn.Module) -> None:
+    """Convolution weights from N(0, 0.02), biases 0 (Appendix A.3.1)."""
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+        nn.init.normal_(module.weight, std=0.02)
+        assert module.bias is not None
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,26 @@
+import torch
+
+from tcm.mechanisms.competition import Terms, assignment, dealt, shares, winners, wins_by_class
+
+
+def test_the_smallest_loss_wins():
+    assert winners(torch.tensor([[1.0, 5.0, 2.0], [3.0, 4.0, 1.0]])).tolist() == [0, 1, 1]
+
+
+def test_the_total_is_the_weighted_sum():
+    terms = Terms(torch.tensor([1.0]), torch.tensor([0.1]), torch.tensor([0.2]))
+    assert terms.total(10, 5).item() == 3.0
+
+
+def test_shares_and_counts():
+    winner, labels = torch.tensor([0, 2, 2, 2]), torch.tensor([1, 0, 0, 1])
+    assert shares(winner, 3).tolist() == [0.25, 0, 0.75]
+    assert wins_by_class(winner, labels, 3, 2).tolist() == [[0, 1], [0, 0], [2, 1]]
+    assert assignment(winner, 3).tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]]
+
+
+def test_dealing_is_even_and_random():
+    dealt_twice = [dealt(10, 4, torch.device("cpu")) for _ in range(2)]
+    for chosen in dealt_twice:
+        assert sorted(torch.bincount(chosen, minlength=4).tolist()) == [2, 2, 3, 3]
+    assert not torch.equal(*dealt_twice)

@@ -1,0 +1,88 @@
+"""Layer by layer what Appendix A.3.1 lists, and CycleGAN's code where it is silent."""
+
+import pytest
+import torch
+from torch import nn
+
+from tcm.nn.critic import CriticConfig
+from tcm.nn.generator import GeneratorConfig, InstanceNorm, ResidualBlock
+
+
+def described(network: nn.Sequential) -> list[str]:
+    lines = []
+    for layer in network:
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            kind = "Conv" if isinstance(layer, nn.Conv2d) else "ConvTranspose"
+            lines.append(f"{kind}({layer.kernel_size[0]},{layer.out_channels},/{layer.stride[0]},+{layer.padding[0]})")
+        elif isinstance(layer, nn.ReflectionPad2d):
+            lines.append(f"ReflectionPad({layer.padding[0]})")
+        elif isinstance(layer, nn.LeakyReLU):
+            lines.append(f"LeakyReLU({layer.negative_slope})")
+        elif isinstance(layer, ResidualBlock):
+            lines.append(f"ResNetBlock[{' '.join(described(layer.body))}]")
+        else:
+            lines.append(type(layer).__name__)
+    return lines
+
+
+def test_the_generator_is_the_papers():
+    padded = "ReflectionPad(1) Conv(3,256,/1,+0) InstanceNorm"
+    block = f"ResNetBlock[{padded} ReLU {padded}]"
+    assert described(GeneratorConfig().build()) == [
+        *("ReflectionPad(3)", "Conv(7,64,/1,+0)", "InstanceNorm", "ReLU"),
+        *("Conv(3,128,/2,+1)", "InstanceNorm", "ReLU"),
+        *("Conv(3,256,/2,+1)", "InstanceNorm", "ReLU"),
+        *(block, block),
+        *("ConvTranspose(3,128,/2,+1)", "InstanceNorm", "ReLU"),
+        *("ConvTranspose(3,64,/2,+1)", "InstanceNorm", "ReLU"),
+        *("ReflectionPad(3)", "Conv(7,3,/1,+0)", "Tanh"),
+    ]
+
+
+def test_the_critic_is_the_papers():
+    assert described(CriticConfig().build()) == [
+        *("Conv(4,64,/2,+1)", "LeakyReLU(0.2)"),
+        *("Conv(4,128,/2,+1)", "InstanceNorm", "LeakyReLU(0.2)"),
+        *("Conv(4,256,/2,+1)", "InstanceNorm", "LeakyReLU(0.2)"),
+        *("Conv(4,512,/1,+1)", "InstanceNorm", "LeakyReLU(0.2)"),
+        "Conv(4,1,/1,+1)",
+    ]
+
+
+def convolution(inputs: int, outputs: int, kernel: int) -> int:
+    return inputs * outputs * kernel**2 + outputs
+
+
+def test_parameter_counts():
+    generator = (
+        convolution(3, 64, 7) + convolution(64, 128, 3) + convolution(128, 256, 3) + 4 * convolution(256, 256, 3)
+    )
+    generator += convolution(256, 128, 3) + convolution(128, 64, 3) + convolution(64, 3, 7)
+    critic = convolution(3, 64, 4) + convolution(64, 128, 4) + convolution(128, 256, 4)
+    critic += convolution(256, 512, 4) + convolution(512, 1, 4)
+    for network, expected in ((GeneratorConfig().build(), generator), (CriticConfig().build(), critic)):
+        assert sum(parameter.numel() for parameter in network.parameters()) == expected
+
+
+def test_weights_start_from_a_normal_of_0_02():
+    for network in (GeneratorConfig().build(), CriticConfig().build()):
+        weights = torch.cat([p.flatten() for name, p in network.named_parameters() if name.endswith("weight")])
+        assert abs(weights.std().item() - 0.02) < 2e-4
+        assert abs(weights.mean().item()) < 2e-4
+        assert all((p == 0).all() for name, p in network.named_parameters() if name.endswith("bias"))
+
+
+@pytest.mark.parametrize(
+    ("config", "side"), [(GeneratorConfig(), 64), (GeneratorConfig(8, 1, 1), 32), (GeneratorConfig(4), 8)]
+)
+def test_an_image_comes_out_as_large_as_it_went_in(config: GeneratorConfig, side: int):
+    image = torch.rand(2, 3, side, side) * 2 - 1
+    made = config.build()(image)
+    assert made.shape == image.shape
+    assert made.abs().max() <= 1
+    config.require_side(side)
+
+
+def test_the_norm_is_torchs():
+    x = torch.randn(2, 5, 7, 7) * 3 + 1
+    torch.testing.assert_close(InstanceNorm()(x), nn.InstanceNorm2d(5)(x))
