@@ -13,7 +13,7 @@ ORDER = [
     "progress",
     "learner",
     *(f"data.{name}" for name in ("images", "domains", "lists", "folders", "benchmarks", "reading", "cache")),
-    *(f"data.{name}" for name in ("store", "check", "digits", "augment", "stream", "task")),
+    *(f"data.{name}" for name in ("store", "check", "digits", "factors", "augment", "stream", "task")),
     *(f"nn.{name}" for name in ("heads", "backbone", "generator", "critic")),
     "run",
     "train",

@@ -96,14 +96,14 @@ def render(digits: Array, factors: Array, noise: Array) -> NDArray[np.uint8]:
 
 def domain(side: Side, style: Side | None = None) -> Digits:
     """The built-in domain. With `style`, its digits in the other domain's style: the labelled ceiling uses that."""
-    shapes, labels, numbers = _shapes(side)
+    bare, labels, numbers = shapes(side)
     rng = np.random.default_rng([DATA_SEED, ("source", "target").index(side), style not in (None, side)])
     factors = sample_factors(labels, style or side, rng)
-    noise = rng.normal(size=(*shapes.shape, 3))
-    return Digits(render(shapes, factors, noise), labels, factors, numbers)
+    noise = rng.normal(size=(*bare.shape, 3))
+    return Digits(render(bare, factors, noise), labels, factors, numbers)
 
 
-def _shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+def shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
     """Digits [n, 32, 32] of one half of scikit-learn's set, their labels, and their numbers in that set."""
     # Imported here: scikit-learn takes a second, and packed digits do without it.
     from scipy.ndimage import zoom
@@ -115,8 +115,8 @@ def _shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
     numbers = np.sort(shuffled[:half] if side == "source" else shuffled[half:])
     # 8 x 8 -> 28 x 28, inside a margin of two pixels.
     small = np.reshape(images, (-1, 8, 8))[numbers] / 16
-    shapes = np.clip(np.asarray(zoom(small, (1, 3.5, 3.5), order=1)), 0, 1)
-    return np.pad(shapes, ((0, 0), (2, 2), (2, 2))), np.asarray(labels)[numbers].astype(np.int64), numbers
+    large = np.clip(np.asarray(zoom(small, (1, 3.5, 3.5), order=1)), 0, 1)
+    return np.pad(large, ((0, 0), (2, 2), (2, 2))), np.asarray(labels)[numbers].astype(np.int64), numbers
 
 
 def fingerprint() -> str:

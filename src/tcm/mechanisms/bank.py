@@ -96,10 +96,8 @@ class MechanismBank(Learner):
     @torch.no_grad()
     def scored(self, images: Tensor, origin: Side) -> tuple[Terms, Tensor]:
         """Losses [k, batch] of all mechanisms and what they made [k, batch, 3, side, side], without a graph."""
-        each = [self.terms(mechanism, images, origin) for mechanism in self.pairs()]
-        return Terms(*(torch.stack(part) for part in zip(*(t for t, _ in each), strict=True))), torch.stack(
-            [carried for _, carried in each]
-        )
+        terms, carried = zip(*(self.terms(mechanism, images, origin) for mechanism in self.pairs()), strict=True)
+        return Terms(*map(torch.stack, zip(*terms, strict=True))), torch.stack(carried)
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
         """One step of the mechanisms, each on the images it was given, then one of the critics."""
