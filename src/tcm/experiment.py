@@ -118,8 +118,6 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     if run.finished:
         return False
     try:
-        torch.manual_seed(derived_seed(config.seed, "weights"))
-        backbone = config.backbone.build()
         task = load_task(config.data, quiet)
         stream = Stream(
             task.source,
@@ -129,7 +127,8 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
             view=config.data.view,
             device=fabric.device,
         )
-        method = config.method.build(Problem(len(task.source.classes), backbone))
+        torch.manual_seed(derived_seed(config.seed, "weights"))
+        method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
     except InputError:
         run.take_back_start()
         raise

@@ -135,7 +135,14 @@ def render(result: Check) -> RenderableType:
     parts += _list("not as published", result.differences)
     if result.benchmark and not result.differences:
         parts.append(Text(f"The numbers of images and classes are those of {result.benchmark.name}."))
-    parts.append(Text("There are problems, see above." if result.problems else "No problems found."))
+    if result.problems:
+        parts.append(Text("There are problems, see above."))
+    elif result.shared:
+        parts.append(
+            Text("Every image can be read, but the domains share images: the target is not unseen, see above.")
+        )
+    else:
+        parts.append(Text("No problems found."))
     return Group(*parts)
 
 
@@ -158,7 +165,8 @@ def _shared(checks: Sequence[DomainCheck]) -> list[list[str]]:
 def _row(domain: DomainCheck) -> list[str]:
     largest, smallest = domain.largest_class, domain.smallest_class
     classes = [f"{shown(found[0])} ({found[1]})" if found else "-" for found in (largest, smallest)]
-    sizes = ", ".join(map(str, domain.sizes)) if domain.sizes else "-"
+    # Where all images are of one size, it is said once.
+    sizes = ", ".join(dict.fromkeys(map(str, domain.sizes))) if domain.sizes else "-"
     count = str(len(domain.class_counts)) if domain.class_counts else "no labels"
     return [shown(domain.name), str(domain.images), count, *classes, sizes]
 

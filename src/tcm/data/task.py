@@ -41,11 +41,11 @@ class DataConfig:
     target_list: Path | None = None
     """Text file with a line `path` or `path label` per image to adapt to."""
     target_labels: TargetLabels = "auto"
-    """ignore: read the target without its class folders. Labels only ever score the end, never the training."""
+    """ignore: read the target without its class folders. Target labels score evaluations; training never sees them."""
     size: int | None = None
     """Side to which images are resized for the store. Default: 256, digits 32."""
     crop: int | None = None
-    """Side of the square that training and evaluation cut out. Default: 224, digits 32."""
+    """Side of the square that training and evaluation cut out. Default: 7/8 of the size, digits all of it."""
     flip: bool | None = None
     """Mirror half of the training images. Default: yes, digits no."""
     shift: int | None = None

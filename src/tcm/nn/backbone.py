@@ -20,7 +20,7 @@ class BackboneConfig:
     """The feature extractor."""
 
     name: str = "auto"
-    """A timm name such as resnet50, or "small" (for 32 x 32 images). "auto": small for digits, resnet50 otherwise."""
+    """A timm name such as resnet50, or "small". "auto": small for crops below 64 pixels, resnet50 otherwise."""
     weights: Path | None = None
     """A safetensors file of pretrained weights with torchvision's or timm's key names."""
     pretrained: bool = True
