@@ -16,11 +16,11 @@ import torch
 from tcm.data.augment import View
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
-from tcm.experiment import make_fabric
 from tcm.learner import Batch
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
+from tcm.settings import make_fabric
 
 ROUNDS = 7
 

@@ -20,11 +20,12 @@ from tcm.cli import COMMANDS, parse, split_command
 from tcm.config import from_json, to_json
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
-from tcm.experiment import TrainConfig, make_fabric
+from tcm.experiment import TrainConfig
 from tcm.learner import Batch
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.run import Run
+from tcm.settings import make_fabric
 from tcm.train import Rhythm, fit
 
 ROOT = Path(__file__).parents[1]
@@ -144,7 +145,7 @@ def test_the_documented_loss_is_zero_for_equal_covariances(coral: ModuleType):
 
 
 def test_the_documented_config_survives_json(coral: ModuleType):
-    config = TrainConfig(coral.CORALConfig(trade_off=0.5), DataConfig(benchmark="digits")).resolved()
+    config = TrainConfig(method=coral.CORALConfig(trade_off=0.5), data=DataConfig(benchmark="digits")).resolved()
     assert from_json(TrainConfig[coral.CORALConfig], to_json(config)) == config
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from tcm.evaluate import probabilities, score
-from tcm.experiment import make_fabric
+from tcm.settings import make_fabric
 
 
 class Reader:

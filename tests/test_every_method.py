@@ -10,12 +10,13 @@ from tcm.cli import COMMANDS
 from tcm.config import from_json, to_json
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
-from tcm.experiment import TrainConfig, make_fabric
+from tcm.experiment import TrainConfig
 from tcm.learner import Batch
 from tcm.methods import METHODS
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.run import Run
+from tcm.settings import make_fabric
 from tcm.train import Rhythm, fit
 
 CLASSES = 10
@@ -49,7 +50,7 @@ def trained(name: str, digits: Task, folder: Path, breaks: list[int | None]) -> 
     """Weights after six steps, with a restart of everything at each break."""
     for at in breaks:
         fabric = make_fabric("cpu", "fp32")
-        config = TrainConfig(METHODS[name](), DataConfig(benchmark="digits")).resolved()
+        config = TrainConfig(method=METHODS[name](), data=DataConfig(benchmark="digits")).resolved()
         stream = Stream(*digits, batch=8, seed=5, view=config.data.view, device=fabric.device)
         method, run = build(name), Run(folder)
         run.start({"method_name": name})
@@ -87,7 +88,9 @@ def test_predict_does_not_depend_on_the_rest_of_the_batch(name: str):
 
 @every_method
 def test_the_config_survives_json(name: str):
-    config: TrainConfig[Any] = TrainConfig(METHODS[name](), DataConfig(benchmark="digits"), seed=3).resolved()
+    config: TrainConfig[Any] = TrainConfig(
+        method=METHODS[name](), data=DataConfig(benchmark="digits"), seed=3
+    ).resolved()
     assert from_json(TrainConfig[METHODS[name]], to_json(config)) == config
 
 

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from tcm.errors import InputError
-from tcm.experiment import make_fabric
 from tcm.learner import Batch, Learner
 from tcm.run import Run
+from tcm.settings import make_fabric
 from tcm.train import Rhythm, fit
 
 

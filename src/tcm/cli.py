@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -39,6 +40,10 @@ COMMANDS = {
     "train dann": Command(
         "Train with domain-adversarial features (Ganin et al., 2016).",
         "tcm train dann --data.root office-home --data.source Art --data.target Clipart --out runs/a2c",
+    ),
+    "mechanisms": Command(
+        "Stage 1: learn k mechanisms that carry images between the domains.",
+        "tcm mechanisms --data.benchmark digits --k 4 --out runs/mechanisms",
     ),
     "evaluate": Command("Score a finished run on its target domain.", "tcm evaluate runs/a2c"),
     "predict": Command("Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv"),
@@ -103,7 +108,7 @@ def parse(name: str, options: list[str]) -> Callable[[], int]:
     # Imported here, because torch takes seconds to load and the list of commands should not.
     import tyro
 
-    function, positional = implementation(name)
+    function, positional = implementation(name, options)
 
     @functools.wraps(function)
     def prepared(*arguments: Any, **named: Any) -> Callable[[], int]:
@@ -135,7 +140,7 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"warning: {shown(message)}", file=sys.stderr)
 
 
-def implementation(name: str) -> tuple[Callable[..., Any], bool]:
+def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], bool]:
     """The function behind a command, and whether its required arguments stand without option names."""
     from tcm import commands
 
@@ -145,6 +150,7 @@ def implementation(name: str) -> tuple[Callable[..., Any], bool]:
         "demo": commands.demo,
         "data check": check_command(),
         "data pack": commands.data_pack,
+        "mechanisms": mechanisms_command(options),
         "evaluate": commands.evaluate,
         "predict": commands.predict,
         "report": commands.report,
@@ -172,6 +178,41 @@ def check_command() -> Callable[..., int]:
     return check
 
 
+def mechanisms_command(options: list[str]) -> Callable[..., int]:
+    """Stage 1. The preset among the options decides where the others start, so help and defaults tell its values."""
+    from pathlib import Path
+    from typing import Annotated
+
+    import tyro
+
+    from tcm import commands
+    from tcm.mechanisms.discovery import PRESETS, DiscoveryConfig
+
+    words = [part for word in options for part in word.split("=", 1)]
+    given = dict(pairwise(words))
+    wanted = given.get("--preset", "small" if given.get("--data.benchmark") == "digits" else "paper")
+    preset = wanted if wanted in PRESETS else "paper"  # the parser will complain of any other
+    start = DiscoveryConfig(preset=preset, bank=PRESETS[preset])
+
+    def mechanisms(
+        out: Path, config: Annotated[DiscoveryConfig, tyro.conf.arg(name="")] = start, quiet: bool = False
+    ) -> int:
+        return commands.mechanisms(config, out, quiet)
+
+    mechanisms.__doc__ = documented(COMMANDS["mechanisms"].purpose)
+    return mechanisms
+
+
+def documented(purpose: str) -> str:
+    """The docstring of a training command."""
+    return f"""{purpose}
+
+    Args:
+        out: Folder of the run. Repeating the command continues it.
+        quiet: No progress, only the result.
+    """
+
+
 def train_command(method: str) -> Callable[..., int]:
     """A function whose signature holds the options of this method."""
     from pathlib import Path
@@ -190,12 +231,7 @@ def train_command(method: str) -> Callable[..., int]:
     ) -> int:
         return train_method(method, config, out, quiet)
 
-    train.__doc__ = f"""{COMMANDS[f"train {method}"].purpose}
-
-    Args:
-        out: Folder of the run. Repeating the command continues it.
-        quiet: No progress, only the result.
-    """
+    train.__doc__ = documented(COMMANDS[f"train {method}"].purpose)
     return train
 
 

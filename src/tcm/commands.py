@@ -14,6 +14,7 @@ from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, shown
 from tcm.experiment import TrainConfig, evaluate_run, train
+from tcm.mechanisms.discovery import DiscoveryConfig, discover
 from tcm.predict import predict_folder
 from tcm.run import Run, read_json
 
@@ -82,6 +83,22 @@ def train_method(name: str, config: TrainConfig[Any], out: Path, quiet: bool = F
     Console().print(scores_table([read_json(out / "evaluation.json")]))
     if not quiet:
         print(f"The model: {Run(out).model_file}; a page about it: tcm report {out}")
+    return 0
+
+
+def mechanisms(config: DiscoveryConfig, out: Path, quiet: bool = False) -> int:
+    """Trains the mechanisms, or goes on where the folder stopped, and says who won how much."""
+    if not discover(config, out, quiet):
+        print(f"{out} is finished; nothing to do.")
+        return 0
+    rows = [row for row in Run(out).metrics() if "wins/source/0" in row][-5:]
+    table = Table("mechanism", "wins of source images", "wins of target images", title="share of wins, last rows")
+    for number in range(config.k):
+        cells = (sum(row[f"wins/{side}/{number}"] for row in rows) / len(rows) for side in ("source", "target"))
+        table.add_row(str(number + 1), *(f"{100 * share:.0f} %" for share in cells))
+    Console().print(table)
+    if not quiet:
+        print(f"The mechanisms: {Run(out).model_file}")
     return 0
 
 

@@ -13,7 +13,9 @@ def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path],
     """Trains source-only and DANN below `out`; the run folders and the report's page."""
     folders = []
     for name in ("erm", "dann"):
-        config: TrainConfig[Any] = TrainConfig(METHODS[name](), DataConfig(benchmark="digits"), steps=steps, seed=seed)
+        config: TrainConfig[Any] = TrainConfig(
+            method=METHODS[name](), data=DataConfig(benchmark="digits"), steps=steps, seed=seed
+        )
         folders.append(out / name)
         train(name, config, folders[-1], quiet)
     return folders, write_report(folders, out / "report")

@@ -1,17 +1,15 @@
 """A whole run: data, method, training, evaluation, and the folder that holds the result."""
 
 import dataclasses
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 
 from tcm.config import from_json, to_json
 from tcm.data.stream import Stream, derived_seed
-from tcm.data.task import DataConfig, load_task
+from tcm.data.task import load_task
 from tcm.errors import InputError
 from tcm.evaluate import accuracies, probabilities
 from tcm.methods import METHODS, MethodConfig
@@ -19,71 +17,30 @@ from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.outcome import write_outcome
 from tcm.run import Run
-from tcm.train import Rhythm, fit
+from tcm.settings import RunConfig, make_fabric, place, require_usable
+from tcm.train import fit
 
 M = TypeVar("M", bound=MethodConfig)
-WORTH_COMPILING = 4000  # steps after which compiling has paid: 17 ms saved a step against 50 s, on an H200
 
 
-@dataclass(frozen=True)
-class TrainConfig(Generic[M]):
-    """A training run."""
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(RunConfig, Generic[M]):
+    """A training run of a method."""
 
     method: M
-    data: DataConfig = field(default_factory=DataConfig)
-    backbone: BackboneConfig = field(default_factory=BackboneConfig)
     steps: int | None = None
     """Training steps. Default: 10000, digits 600."""
-    seed: int = 0
-    """Every random choice follows from it."""
-    batch: int = 32
-    """Images of each domain in a step."""
-    log_every: int = 20
-    """Steps between rows of losses in metrics.jsonl."""
-    evaluate_every: int | None = None
-    """Steps between evaluations. Default: a tenth of the run."""
-    save_every: int = 500
-    """Steps between checkpoints."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: the GPU if there is one."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto: bf16 on a GPU that has it, fp32 otherwise."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the networks. auto: on a GPU, when the run is long enough (4000 steps) to repay the minute it takes."""
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
 
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in; mistakes are found here, before anything is written."""
-        data = self.data.resolved()
-        steps = self.steps if self.steps is not None else (600 if data.is_digits else 10000)
-        every = self.evaluate_every if self.evaluate_every is not None else max(steps // 10, 1)
-        counts = {"steps": steps, "batch": self.batch, "log-every": self.log_every, "save-every": self.save_every}
-        for name, value in {**counts, "evaluate-every": every}.items():
-            least = 2 if name == "batch" else 1  # batch normalisation has no spread to go by in a single image
-            if value < least:
-                raise InputError(f"--{name} is {value}; give {least} or more")
+        # Batch normalisation has no spread to go by in a single image.
+        settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
         require_usable(to_json(self.method), "--method")
-        backbone = self.backbone.resolved(small_images=data.crop is not None and data.crop < 64)
-        assert data.crop is not None
-        backbone.require_crop(data.crop)
-        return dataclasses.replace(self, data=data, backbone=backbone, steps=steps, evaluate_every=every)
-
-    @property
-    def rhythm(self) -> Rhythm:
-        """How long and how often (of a resolved config)."""
-        assert self.steps is not None
-        assert self.evaluate_every is not None
-        return Rhythm(self.steps, self.log_every, self.evaluate_every, self.save_every)
-
-
-def require_usable(value: Any, option: str) -> None:
-    """Refuses a method's numbers that no method can use: not finite, negative, or a width of 0."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            require_usable(item, f"{option}.{key.replace('_', '-')}")
-    elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
-        raise InputError(f"{option} is {value}; give 1 or more")
-    elif isinstance(value, float) and not 0 <= value <= torch.finfo(torch.float32).max:
-        raise InputError(f"{option} is {value}; give a number from 0 up")
+        crop = settled.data.view.crop
+        backbone = self.backbone.resolved(small_images=crop < 64)
+        backbone.require_crop(crop)
+        return dataclasses.replace(settled, backbone=backbone)
 
 
 class Trained(NamedTuple):
@@ -93,20 +50,6 @@ class Trained(NamedTuple):
     config: TrainConfig[Any]
     classes: tuple[str, ...]
     method: Method
-
-
-def make_fabric(device: str, precision: str) -> Fabric:
-    """Lightning Fabric on the device and in the precision asked for."""
-    there = torch.cuda.is_available()
-    if device == "cuda" and not there:
-        raise InputError("--device cuda: no GPU is available here; use --device cpu or auto")
-    accelerator = "cuda" if there and device != "cpu" else "cpu"
-    if precision == "auto":
-        precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-    torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Fabric remarks on hardware that is deliberately not used
-        return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
 
 
 def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
@@ -148,18 +91,6 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), about)
     return True
-
-
-def place(fabric: Fabric, method: Method, config: TrainConfig[Any]) -> None:
-    """Moves the method to the device; on a GPU in channels-last memory and, for a long run, compiled."""
-    fabric.to_device(method)
-    on_gpu = fabric.device.type == "cuda"
-    if on_gpu:
-        method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    if config.compile == "on" or (config.compile == "auto" and on_gpu and config.rhythm.steps >= WORTH_COMPILING):
-        for part in method.compiled_parts():
-            # Replays each step as one CUDA graph: launched one by one, the kernels of a step keep a GPU waiting.
-            part.compile(mode="reduce-overhead" if on_gpu else None)
 
 
 def load_trained(folder: Path) -> Trained:

@@ -11,7 +11,8 @@ from tcm.data.images import BadImage, decode, resized
 from tcm.data.reading import read_all
 from tcm.errors import InputError, shown
 from tcm.evaluate import BATCH, probabilities
-from tcm.experiment import load_trained, make_fabric
+from tcm.experiment import load_trained
+from tcm.settings import make_fabric
 
 Row = tuple[str, str, float]  # path, class, confidence
 

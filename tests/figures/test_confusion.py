@@ -34,4 +34,5 @@ def test_any_name_can_be_drawn():
 
 
 def test_a_class_without_images_is_an_empty_row():
-    confusion_figure(np.array([[1, 1], [0, 0]]), ["a", "b"])
+    figure = confusion_figure(np.array([[1, 1], [0, 0]]), ["a", "b"])
+    assert np.isfinite(figure.axes[0].get_images()[0].get_array()).all()  # pyright: ignore

@@ -8,14 +8,13 @@ from torch import Tensor
 from tcm.data.augment import View
 from tcm.data.stream import Stream
 from tcm.data.task import Task
-from tcm.errors import InputError
-from tcm.experiment import make_fabric
 from tcm.learner import Batch
 from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.run import Run
+from tcm.settings import make_fabric
 from tcm.train import Rhythm, fit
 
 SMALL = {"generator": GeneratorConfig(width=4, halvings=1, blocks=1), "critic": CriticConfig(width=4, halvings=2)}
@@ -23,7 +22,7 @@ SMALL = {"generator": GeneratorConfig(width=4, halvings=1, blocks=1), "critic": 
 
 def small_bank(side: int = 16, steps: int = 10, **settings) -> MechanismBank:
     torch.manual_seed(0)
-    return BankConfig(**{"k": 3, "warmup": 0, **SMALL, **settings}).build(side, steps)
+    return BankConfig(**{"warmup": 0, **SMALL, **settings}).build(3, side, steps)
 
 
 def random_batch(count: int = 6, side: int = 16, dtype: torch.dtype = torch.float32) -> Batch:
@@ -146,11 +145,3 @@ def test_resume_is_exact(digits: Task, tmp_path: Path):
 
     whole, resumed = trained(tmp_path / "a", [None]), trained(tmp_path / "b", [4, None])
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "side", "words"), [({"k": 0}, 16, "--bank.k is 0"), ({}, 15, "--data.crop is 15")]
-)
-def test_what_cannot_be_built_is_refused(settings: dict, side: int, words: str):
-    with pytest.raises(InputError, match=words):
-        small_bank(side=side, **settings)

@@ -54,7 +54,7 @@ class Normal(NamedTuple):
 BRIGHTNESS = {"source": Normal(0.0, 0.06), "target": Normal(0.12, 0.08)}
 EXPOSURE = {"source": Normal(1.0, 0.10, 0.2), "target": Normal(0.6, 0.12, 0.2)}
 BLUR = {"source": Normal(0.3, 0.15, 0.0), "target": Normal(1.4, 0.4, 0.0)}
-TEMPERATURE_IN_TARGET = Normal(0.2, 0.6)
+TEMPERATURE_IN_TARGET = Normal(0.5, 0.5)
 CONFOUNDED = 0.9  # the share of source images whose temperature follows the class
 
 

@@ -1,6 +1,5 @@
 """The bank of k mechanism pairs and how they learn: Section 3.1, Algorithm 1 lines 4 to 9, Appendix A.3.1."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,8 +23,6 @@ SIDES: tuple[Side, Side] = ("source", "target")
 class BankConfig:
     """The mechanisms and their training; the defaults are the paper's, and the CycleGAN code's where it is silent."""
 
-    k: int = 4
-    """Number of mechanisms."""
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
     cycle: float = 10.0
@@ -45,12 +42,16 @@ class BankConfig:
     pool: int = 50
     """Transported images of each domain that the critics are shown again."""
 
-    def build(self, side: int, steps: int) -> "MechanismBank":
-        """The bank for images of that side, to be trained for that many steps."""
-        if self.k < 1:
-            raise InputError(f"--bank.k is {self.k}; give 1 or more mechanisms")
+    def build(self, k: int, side: int, steps: int) -> "MechanismBank":
+        """The bank of k mechanisms for images of that side, to be trained for that many steps."""
+        return MechanismBank(self, k, side, steps)
+
+    def require_usable(self, side: int) -> None:
+        """An error where no bank can be built for images of that side."""
+        for name, value in (("warmup", self.warmup), ("pool", self.pool)):
+            if value < 0:
+                raise InputError(f"--bank.{name} is {value}; give 0 or more")
         self.generator.require_side(side)
-        return MechanismBank(self, side, steps)
 
 
 class Mechanism(nn.Module):
@@ -69,10 +70,10 @@ class Mechanism(nn.Module):
 class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
-    def __init__(self, config: BankConfig, side: int, steps: int):
+    def __init__(self, config: BankConfig, k: int, side: int, steps: int):
         super().__init__()
-        self.config, self.steps = config, steps
-        self.mechanisms = nn.ModuleList(Mechanism(config.generator) for _ in range(config.k))
+        self.config, self.k, self.steps = config, k, steps
+        self.mechanisms = nn.ModuleList(Mechanism(config.generator) for _ in range(k))
         self.critics = nn.ModuleDict({name: config.critic.build() for name in SIDES})
         self.pools = nn.ModuleDict({name: ImagePool(config.pool, side) for name in SIDES})
 
@@ -120,13 +121,13 @@ class MechanismBank(Learner):
 
     def chosen(self, terms: Terms, progress: float) -> Tensor | None:
         """The mechanism that learns from each image: [batch]; None where all of them do."""
-        config, (k, batch) = self.config, terms.adversarial.shape
+        config, batch = self.config, terms.adversarial.shape[1]
         warm = round(progress * self.steps) < config.warmup
         rule = config.warmup_assignment if warm else config.assignment
         if rule == "all":
             return None
         if rule == "random":
-            return dealt(batch, k, terms.adversarial.device)
+            return dealt(batch, self.k, terms.adversarial.device)
         return winners(terms.total(config.cycle, config.identity))
 
     def backward(self, images: Tensor, origin: Side, chosen: Tensor | None) -> None:
@@ -157,7 +158,7 @@ class MechanismBank(Learner):
         own = winner if chosen is None else chosen
         picked = {name: part.gather(0, own[None]).mean() for name, part in terms._asdict().items()}
         losses = {f"{name} {origin}": value for name, value in picked.items()}
-        return losses | {f"wins/{origin}/{i}": share for i, share in enumerate(shares(winner, self.config.k))}
+        return losses | {f"wins/{origin}/{i}": share for i, share in enumerate(shares(winner, self.k))}
 
     def build_optimizers(self) -> dict[str, Optimizer]:
         """Adam for the mechanisms and Adam for the critics."""
@@ -171,13 +172,6 @@ class MechanismBank(Learner):
     def lr_factor(self, progress: float) -> float:
         """1 in the first half, then down to 0 on a line."""
         return min(1.0, 2.0 * (1.0 - progress))
-
-    def compiled_parts(self) -> Sequence[nn.Module]:
-        """Generators and critics."""
-        return [
-            *(network for pair in self.pairs() for network in (pair.to_target, pair.to_source)),
-            *self.critics.values(),
-        ]
 
     def pairs(self) -> list[Mechanism]:
         """The mechanisms, typed."""

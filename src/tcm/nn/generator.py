@@ -34,7 +34,7 @@ class GeneratorConfig:
         if side < self.smallest_image or side % 2**self.halvings:
             raise InputError(
                 f"--data.crop is {side}, but a generator with {self.halvings} halvings needs a multiple of "
-                f"{2**self.halvings}, {self.smallest_image} or more; change --data.crop or --generator.halvings"
+                f"{2**self.halvings}, {self.smallest_image} or more; change --data.crop or --bank.generator.halvings"
             )
 
 
