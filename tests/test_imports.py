@@ -18,7 +18,7 @@ ORDER = [
     "run",
     "train",
     "settings",
-    *(f"mechanisms.{name}" for name in ("competition", "pool", "bank", "discovery")),
+    *(f"mechanisms.{name}" for name in ("competition", "pool", "bank", "discovery", "disentangle")),
     "methods.method",
     "methods.erm",
     "methods.dann",
