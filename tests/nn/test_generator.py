@@ -86,3 +86,7 @@ def test_an_image_comes_out_as_large_as_it_went_in(config: GeneratorConfig, side
 def test_the_norm_is_torchs():
     x = torch.randn(2, 5, 7, 7) * 3 + 1
     torch.testing.assert_close(InstanceNorm()(x), nn.InstanceNorm2d(5)(x))
+    # What a GPU computes: traced on a device without data, it has no branch for the CPU.
+    variance, mean = torch.var_mean(x, dim=(2, 3), keepdim=True, correction=0)
+    torch.testing.assert_close((x - mean) * torch.rsqrt(variance + 1e-5), nn.InstanceNorm2d(5)(x))
+    assert InstanceNorm()(x.to("meta")).shape == x.shape

@@ -22,7 +22,7 @@ Preset = Literal["paper", "small"]
 PRESETS: dict[Preset, BankConfig] = {
     "paper": BankConfig(),
     # The paper's form for 32 x 32 images: small networks, and a warm-up that suits a run of minutes.
-    "small": BankConfig(generator=GeneratorConfig(8, 1, 1), critic=CriticConfig(16, 2), warmup=200, lr=1e-3),
+    "small": BankConfig(generator=GeneratorConfig(8, 1, 1, kernel=3), critic=CriticConfig(16, 2), warmup=200, lr=1e-3),
 }
 
 
