@@ -146,11 +146,13 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
 
     if name.startswith("train "):
         return train_command(name.removeprefix("train ")), False
+    if name == "mechanisms":
+        return mechanisms_command(options), False
+    if name == "data check":
+        return check_command(), False
     functions: dict[str, Callable[..., int]] = {
         "demo": commands.demo,
-        "data check": check_command(),
         "data pack": commands.data_pack,
-        "mechanisms": mechanisms_command(options),
         "evaluate": commands.evaluate,
         "predict": commands.predict,
         "report": commands.report,
@@ -186,11 +188,12 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
     import tyro
 
     from tcm import commands
+    from tcm.data.task import BUILT_IN
     from tcm.mechanisms.discovery import PRESETS, DiscoveryConfig
 
     words = [part for word in options for part in word.split("=", 1)]
     given = dict(pairwise(words))
-    wanted = given.get("--preset", "small" if given.get("--data.benchmark") == "digits" else "paper")
+    wanted = given.get("--preset", "small" if given.get("--data.benchmark") in BUILT_IN else "paper")
     preset = wanted if wanted in PRESETS else "paper"  # the parser will complain of any other
     start = DiscoveryConfig(preset=preset, bank=PRESETS[preset])
 

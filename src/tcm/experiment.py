@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from tcm.config import from_json, to_json
-from tcm.data.stream import Stream, derived_seed
+from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
 from tcm.errors import InputError
 from tcm.evaluate import accuracies, probabilities
@@ -17,7 +17,7 @@ from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.outcome import write_outcome
 from tcm.run import Run
-from tcm.settings import RunConfig, make_fabric, place, require_usable
+from tcm.settings import RunConfig, make_fabric, open_run, open_stream, place, require_usable
 from tcm.train import fit
 
 M = TypeVar("M", bound=MethodConfig)
@@ -55,21 +55,12 @@ class Trained(NamedTuple):
 def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
     """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
     config = config.resolved()
-    fabric = make_fabric(config.device, config.precision)
-    run = Run(out)
-    run.start({"method_name": name, **to_json(config)})
+    fabric, run = open_run(config, out, {"method_name": name})
     if run.finished:
         return False
     try:
         task = load_task(config.data, quiet)
-        stream = Stream(
-            task.source,
-            task.target,
-            batch=config.batch,
-            seed=config.seed,
-            view=config.data.view,
-            device=fabric.device,
-        )
+        stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))
         method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
     except InputError:
@@ -96,7 +87,9 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
 def load_trained(folder: Path) -> Trained:
     """The model of a finished run, from its model.safetensors alone, on the CPU and in evaluation mode."""
     tensors, about = Run(folder).load_model()
-    name = about.get("method_name", "")
+    name = about.get("method_name")
+    if name is None:
+        raise InputError(f"{folder} holds no classifier; name the --out of a tcm train run")
     if name not in METHODS:
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; it has {", ".join(METHODS)}')
     config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))

@@ -19,6 +19,8 @@ class Batch(NamedTuple):
 class Learner(nn.Module, ABC):
     """A model that the one training loop can train. Its state is its parameters, buffers and optimizers."""
 
+    rate_option: str  # the option that sets its learning rate, for the message when training diverges
+
     @abstractmethod
     def build_optimizers(self) -> dict[str, Optimizer]:
         """Optimizers by name, each at its initial learning rate."""

@@ -3,14 +3,18 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
 
-from tcm.data.task import DataConfig
+from tcm.config import to_json
+from tcm.data.stream import Stream
+from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.learner import Learner
+from tcm.run import Run
 from tcm.train import Rhythm
 
 R = TypeVar("R", bound="RunConfig")
@@ -84,6 +88,19 @@ def make_fabric(device: str, precision: str) -> Fabric:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Fabric remarks on hardware that is deliberately not used
         return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
+
+
+def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric, Run]:
+    """The device of a resolved config, and its run folder: a new one, or one of the same configuration."""
+    fabric, run = make_fabric(config.device, config.precision), Run(out)
+    run.start({**kind, **to_json(config)})
+    return fabric, run
+
+
+def open_stream(config: RunConfig, task: Task, fabric: Fabric) -> Stream:
+    """The batches of a resolved config's run."""
+    options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
+    return Stream(*task, **options)
 
 
 def place(fabric: Fabric, learner: Learner, config: RunConfig) -> None:

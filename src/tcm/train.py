@@ -77,13 +77,15 @@ def fit(
             if not last and all(done % every for every in (rhythm.log_every, rhythm.evaluate_every, rhythm.save_every)):
                 display.update(done)
                 continue
-            row = {"lr": next(iter(optimizers.values())).param_groups[-1]["lr"], **ledger.close(run)}
+            row = {"lr": next(iter(optimizers.values())).param_groups[-1]["lr"], **ledger.close(run, learner)}
             run.append_metrics({"step": done, **row})
             display.update(done, describe(row))
             if done % rhythm.evaluate_every == 0 or done == rhythm.steps:
                 learner.eval()
-                run.append_metrics({"step": done, **evaluate()})
+                found = evaluate()
                 learner.train()
+                if found:
+                    run.append_metrics({"step": done, **found})
             if last or done % rhythm.save_every == 0:
                 save(run, done, learner, optimizers)
             ledger.begin()
@@ -114,7 +116,7 @@ def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device
 def save(run: Run, step: int, learner: Learner, optimizers: dict[str, Optimizer]) -> None:
     """Writes the state from which `restore` goes on."""
     if not all(bool(value.isfinite().all()) for value in learner.state_dict().values()):
-        raise diverged(run, f"the weights are not finite after step {step}")
+        raise diverged(run, learner, f"the weights are not finite after step {step}")
     states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in optimizers.items()}
     run.save_state({"step": step, "learner": learner.state_dict(), "optimizers": states})
 
@@ -126,10 +128,10 @@ def set_rates(optimizers: dict[str, Optimizer], base_rates: dict[str, list[float
             group["lr"] = base * factor
 
 
-def diverged(run: Run, found: str) -> InputError:
+def diverged(run: Run, learner: Learner, found: str) -> InputError:
     """The error that ends a run whose numbers have run away."""
     state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
-    remedy = "lower --method.recipe.lr in a new --out, or look for broken images with tcm data check"
+    remedy = f"lower {learner.rate_option} in a new --out, or look for broken images with tcm data check"
     return InputError(f"{found}; {state}; {remedy}")
 
 
@@ -156,11 +158,11 @@ class Ledger:
         self.steps += 1
         self.images += images
 
-    def close(self, run: Run) -> dict[str, float]:
+    def close(self, run: Run, learner: Learner) -> dict[str, float]:
         """Mean losses and the rate since the last row; a loss that was not finite stops the run."""
         bad = int(self.first_bad)
         if bad >= 0:
-            raise diverged(run, f"the loss is not finite at step {bad + 1}")
+            raise diverged(run, learner, f"the loss is not finite at step {bad + 1}")
         seconds = max(_now(self.device) - self.started, 1e-9)
         # A learner may report more than losses: a name with a stroke, such as wins/source/0, says itself what it is.
         row = {name if "/" in name else f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}

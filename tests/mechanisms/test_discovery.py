@@ -44,7 +44,7 @@ def test_the_preset_says_where_options_start_and_given_ones_stand(tmp_path: Path
         (["--data.crop", "30", "--bank.generator.halvings", "2"], ["--data.crop is 30", "--bank.generator.halvings"]),
         (["--preset", "papper"], ["--preset", "papper"]),
         (["--batch", "5000"], ["--batch is 5000"]),
-        (["--bank.lr", "1e30", "--log-every", "1"], ["not finite"]),
+        (["--bank.lr", "1e30", "--log-every", "1"], ["not finite", "lower --bank.lr"]),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]):
@@ -67,6 +67,8 @@ def test_the_saved_mechanisms_transport(digits: Task, tmp_path: Path, capsys: py
     assert all(sum(row[f"wins/source/{i}"] for i in range(2)) == pytest.approx(1) for row in rows if "lr" in row)
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(run)]) == 0
     assert "nothing to do" in capsys.readouterr().out
+    assert main(["predict", str(run), str(tmp_path)]) == 2
+    assert "holds no classifier" in capsys.readouterr().err
 
 
 def test_a_run_of_a_method_holds_no_mechanisms(tmp_path: Path):

@@ -70,6 +70,8 @@ class Mechanism(nn.Module):
 class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
+    rate_option = "--bank.lr"
+
     def __init__(self, config: BankConfig, k: int, side: int, steps: int):
         super().__init__()
         self.config, self.k, self.steps = config, k, steps

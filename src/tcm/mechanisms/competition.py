@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -29,16 +28,6 @@ def shares(winner: Tensor, k: int) -> Tensor:
     return torch.bincount(winner, minlength=k) / len(winner)
 
 
-def wins_by_class(winner: Tensor, labels: Tensor, k: int, classes: int) -> Tensor:
-    """How many images of each class each mechanism won: [batch], [batch] -> [k, classes]."""
-    return torch.bincount(winner * classes + labels, minlength=k * classes).reshape(k, classes)
-
-
 def dealt(batch: int, k: int, device: torch.device) -> Tensor:
     """Images handed out at random, to each mechanism as many as to any other (up to one): [batch]."""
     return (torch.randperm(batch, device=device) + torch.randint(k, (), device=device)) % k
-
-
-def assignment(winner: Tensor, k: int) -> Tensor:
-    """The winners as weights [k, batch] that are 1 for an image's winner and 0 elsewhere."""
-    return F.one_hot(winner, k).T.float()

@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple
 import torch
 
 from tcm.config import from_json, to_json
-from tcm.data.stream import Stream, derived_seed
+from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.run import Run
-from tcm.settings import RunConfig, make_fabric, place, require_usable
+from tcm.settings import RunConfig, open_run, open_stream, place, require_usable
 from tcm.train import fit
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
@@ -62,18 +62,14 @@ class Discovered(NamedTuple):
 def discover(config: DiscoveryConfig, out: Path, quiet: bool = False) -> bool:
     """Trains the mechanisms in the folder `out`, from where it stopped; False if they were finished already."""
     config = config.resolved()
-    fabric = make_fabric(config.device, config.precision)
-    run = Run(out)
-    run.start({"kind": KIND, **to_json(config)})
+    fabric, run = open_run(config, out, {"kind": KIND})
     if run.finished:
         return False
-    side = config.data.view.crop
     try:
         task = load_task(config.data, quiet)
-        options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
-        stream = Stream(*task, **options)
+        stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))
-        bank = config.bank.build(config.k, side, config.rhythm.steps)
+        bank = config.bank.build(config.k, config.data.view.crop, config.rhythm.steps)
     except InputError:
         run.take_back_start()
         raise

@@ -50,6 +50,8 @@ class Recipe:
 class Method(Learner):
     """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
 
+    rate_option = "--method.recipe.lr"
+
     def __init__(self, problem: Problem, recipe: Recipe):
         super().__init__()
         self.recipe = recipe
