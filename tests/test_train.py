@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch.optim import SGD, Optimizer
 from tcm.errors import InputError
 from tcm.learner import Batch, Learner
 from tcm.run import Run
-from tcm.settings import make_fabric
+from tcm.settings import RunConfig, make_fabric, place
 from tcm.train import Rhythm, fit
 
 
@@ -16,6 +17,8 @@ class Line(Learner):
     """The smallest learner: one weight, a loss that a test may spoil at a step."""
 
     rate_option = "--line.lr"
+    worth_compiling = 100
+    accelerated = False
 
     def __init__(self, bad_step: int | None = None):
         super().__init__()
@@ -38,6 +41,9 @@ class Line(Learner):
         loss.backward()
         optimizers["sgd"].step()
         return {"line": loss.detach()}
+
+    def accelerate(self) -> None:
+        self.accelerated = True
 
 
 class Ones:
@@ -88,3 +94,10 @@ def test_a_state_of_another_model_is_refused(tmp_path: Path):
     other.second = nn.Parameter(torch.ones(2))
     with pytest.raises(InputError, match="belongs to another model"):
         run_fit(other, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("wish", "expected"), [("on", True), ("auto", False), ("off", False)])
+def test_on_a_cpu_a_learner_is_accelerated_when_asked(wish: Literal["on", "auto", "off"], expected: bool):
+    line = Line()
+    place(make_fabric("cpu", "fp32"), line, RunConfig(steps=1000, evaluate_every=10, compile=wish))
+    assert line.accelerated == expected

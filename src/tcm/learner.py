@@ -1,7 +1,6 @@
 """What the training loop knows of a model: the batch it is shown and the few methods it must have."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ class Learner(nn.Module, ABC):
     """A model that the one training loop can train. Its state is its parameters, buffers and optimizers."""
 
     rate_option: str  # the option that sets its learning rate, for the message when training diverges
+    worth_compiling: int  # steps after which the time that `accelerate` takes is earned back on a GPU
 
     @abstractmethod
     def build_optimizers(self) -> dict[str, Optimizer]:
@@ -33,6 +33,6 @@ class Learner(nn.Module, ABC):
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
         """One step of every optimizer; the losses by name, as detached scalars on the device."""
 
-    def compiled_parts(self) -> Sequence[nn.Module]:
-        """The networks worth compiling on a GPU."""
-        return ()
+    @abstractmethod
+    def accelerate(self) -> None:
+        """Makes ready for a long run: compiles what is worth it."""

@@ -1,5 +1,6 @@
 """Every loss is a function of tensors that cites its equation."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,7 +22,7 @@ def adversarial(critic_map: Tensor) -> Tensor:
     L_adv of Appendix A.3.1 in the least-squares form of the CycleGAN code that the paper follows, where the paper
     prints logarithms: the mean over patches of (D(M(x)) - 1)^2.
     """
-    return (critic_map - 1).square().flatten(1).mean(dim=1)
+    return (critic_map.to(torch.promote_types(critic_map.dtype, torch.float32)) - 1).square().flatten(1).mean(dim=1)
 
 
 def reconstruction(restored: Tensor, original: Tensor) -> Tensor:

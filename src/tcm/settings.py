@@ -1,6 +1,7 @@
 """What every training run can be told: data, length, seed, device. Both stages extend it."""
 
 import dataclasses
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,6 @@ from tcm.run import Run
 from tcm.train import Rhythm
 
 R = TypeVar("R", bound="RunConfig")
-WORTH_COMPILING = 4000  # steps after which compiling has paid: 17 ms saved a step against 50 s, on an H200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class RunConfig:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU that has it, fp32 otherwise."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the networks. auto: on a GPU, when the run is long enough (4000 steps) to repay the minute it takes."""
+    """Compile the networks. auto: on a GPU, when the run is long enough to repay the minute it takes."""
 
     def settled(self: R, *, steps: int, least_batch: int = 1) -> R:
         """This config with the common defaults filled in; `steps` is the default of the command."""
@@ -90,6 +90,13 @@ def make_fabric(device: str, precision: str) -> Fabric:
         return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
 
 
+def free_memory(device: torch.device) -> float:
+    """Bytes that a GPU has left, or that the machine has."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric, Run]:
     """The device of a resolved config, and its run folder: a new one, or one of the same configuration."""
     fabric, run = make_fabric(config.device, config.precision), Run(out)
@@ -109,7 +116,7 @@ def place(fabric: Fabric, learner: Learner, config: RunConfig) -> None:
     on_gpu = fabric.device.type == "cuda"
     if on_gpu:
         learner.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    if config.compile == "on" or (config.compile == "auto" and on_gpu and config.rhythm.steps >= WORTH_COMPILING):
-        for part in learner.compiled_parts():
-            # Replays each step as one CUDA graph: launched one by one, the kernels of a step keep a GPU waiting.
-            part.compile(mode="reduce-overhead" if on_gpu else None)
+    if config.compile == "on" or (
+        config.compile == "auto" and on_gpu and config.rhythm.steps >= learner.worth_compiling
+    ):
+        learner.accelerate()

@@ -17,7 +17,7 @@ def test_shares():
 
 
 def test_dealing_is_even_and_random():
-    dealt_twice = [dealt(10, 4, torch.device("cpu")) for _ in range(2)]
+    dealt_twice = [dealt(10, 4) for _ in range(2)]
     for chosen in dealt_twice:
         assert sorted(torch.bincount(chosen, minlength=4).tolist()) == [2, 2, 3, 3]
     assert not torch.equal(*dealt_twice)

@@ -13,7 +13,9 @@ from tcm.cli import main
 from tcm.config import to_json
 from tcm.data.task import Task
 from tcm.errors import InputError
-from tcm.mechanisms.discovery import PRESETS, load_mechanisms
+from tcm.mechanisms.bank import MechanismBank
+from tcm.mechanisms.discovery import MOST, PRESETS, DiscoveryConfig, load_mechanisms, preset_bank, require_room
+from tcm.run import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--steps", "6", "--batch", "4", "--k", "2", "--bank.warmup", "2"]
 OPTIONS += ["--save-every", "1", "--log-every", "1", "--device", "cpu"]
@@ -28,11 +30,36 @@ def settled(tmp_path: Path, *options: str) -> dict:
 
 def test_the_preset_says_where_options_start_and_given_ones_stand(tmp_path: Path):
     small = settled(tmp_path, "--k", "1")
-    assert small == to_json(PRESETS["small"])
+    assert small == to_json(preset_bank("default", small=True))
     same = settled(tmp_path, "--k", "1", "--bank.warmup", "8000", "--bank.generator.halvings", "2")
     assert same["warmup"] == 8000
     assert same["generator"] == {**small["generator"], "halvings": 2}
-    assert settled(tmp_path, "--k", "1", "--preset", "paper", "--bank.generator.width", "4")["critic"]["width"] == 64
+    paper = settled(tmp_path, "--k", "1", "--preset", "paper", "--bank.critic.width", "4")
+    expected = to_json(preset_bank("paper", small=True))
+    assert paper == {**expected, "critic": {**expected["critic"], "width": 4}}
+
+
+def test_small_networks_change_no_more_than_size_and_pace():
+    for name, preset in PRESETS.items():
+        whole, small = to_json(preset), to_json(preset_bank(name, small=True))
+        assert preset_bank(name, small=False) == preset
+        changed = {key for key, value in small.items() if value != whole[key]}
+        assert changed <= {"generator", "critic", "warmup", "lr", "critic_lr"}
+        assert small["generator"]["residual"] == whole["generator"]["residual"]
+
+
+def test_the_papers_preset_is_the_papers():
+    paper = PRESETS["paper"]
+    assert (paper.judged, paper.score, paper.overlap, paper.generator.residual) == ("alone", "total", 0, False)
+    assert (paper.cycle, paper.identity, paper.warmup, paper.lr, paper.beta1, paper.pool) == (
+        10,
+        5,
+        8000,
+        2e-4,
+        0.5,
+        50,
+    )
+    assert (paper.warmup_assignment, paper.assignment) == ("all", "competition")
 
 
 @pytest.mark.parametrize(
@@ -42,9 +69,23 @@ def test_the_preset_says_where_options_start_and_given_ones_stand(tmp_path: Path
         (["--bank.warmup", "-1"], ["--bank.warmup is -1"]),
         (["--bank.lr", "-1"], ["--bank.lr is -1"]),
         (["--data.crop", "30", "--bank.generator.halvings", "2"], ["--data.crop is 30", "--bank.generator.halvings"]),
+        (["--data.crop", "4"], ["--data.crop is 4", "give 8 to 32"]),
+        (["--data.crop", "8"], ["--data.crop is 8", "critic with 2 halvings needs 12", "--bank.critic.halvings"]),
+        (["--data.crop", "8", "--bank.generator.halvings", "3"], ["--data.crop is 8", "16 or more"]),
+        (["--bank.critic.halvings", "4"], ["--data.crop is 32", "needs 48 or more", "--bank.critic.halvings"]),
+        (["--bank.generator.kernel", "4"], ["--bank.generator.kernel is 4", "odd"]),
+        (["--bank.generator.width", "0"], ["--bank.generator.width is 0", "1 or more"]),
+        (["--k", "100000000"], ["--k is 100000000", "the memory holds", "smaller --k"]),
+        (["--k", "many"], ["--k", "many"]),
+        (["--k", "2.5"], ["--k", "2.5"]),
+        (["--bank.lr", "nan"], ["--bank.lr is nan", "from 0 up"]),
+        (["--bank.overlap", "nan"], ["--bank.overlap is nan", "from 0 up"]),
+        (["--bank.overlap", "-1"], ["--bank.overlap is -1", "from 0 up"]),
+        (["--bank.cycle", "inf"], ["--bank.cycle is inf", "from 0 up"]),
         (["--preset", "papper"], ["--preset", "papper"]),
         (["--batch", "5000"], ["--batch is 5000"]),
         (["--bank.lr", "1e30", "--log-every", "1"], ["not finite", "lower --bank.lr"]),
+        (["--preset", "paper", "--bank.lr", "1e30", "--log-every", "1"], ["not finite", "lower --bank.lr"]),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]):
@@ -53,6 +94,102 @@ def test_bad_input_is_one_line(options: list[str], words: list[str], tmp_path: P
     error = capfd.readouterr().err
     assert error.count("\n") == 1
     assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_numbers_that_run_away_leave_the_last_good_state(preset: str, tmp_path: Path):
+    rate = ["--preset", preset, "--bank.lr", "1e15", "--steps", "9"]
+    assert main(["mechanisms", *OPTIONS, "-q", "--out", str(tmp_path / "run"), *rate]) == 2
+    state = torch.load(tmp_path / "run" / "state.pt", weights_only=True)
+    assert all(bool(value.isfinite().all()) for value in state["learner"].values())
+    assert {"moved", "wins", "idle", "_extra_state"} <= state["learner"].keys()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("options", [["--k", "100000000"], ["--data.crop", "8"]])
+def test_after_a_mistake_the_folder_is_free(options: list[str], tmp_path: Path):
+    given = ["mechanisms", "--data.benchmark", "digits", "--steps", "1", "--batch", "2", "-q", "--out", str(tmp_path)]
+    assert main([*given, *options]) == 2
+    assert list(tmp_path.iterdir()) == []
+    assert main([*given, "--k", "1"]) == 0
+
+
+def test_there_must_be_room_for_weights_gradients_and_moments():
+    config = DiscoveryConfig(k=3)
+    weights = sum(parameter.numel() for parameter in config.bank.generator.build().parameters())
+    needed = 3 * 2 * weights * 4 * 4
+    require_room(config, needed)
+    with pytest.raises(InputError, match="--k is 3, but the memory holds 2 mechanisms of"):
+        require_room(config, needed - 1)
+
+
+def death(bank: MechanismBank) -> list[float]:
+    """By this account mechanisms 1, 2 and 5 do nothing."""
+    working = [float(number not in (1, 2, 5)) for number in bank.living]
+    return [share / sum(working) for share in working]
+
+
+def listed(said: str) -> list[str]:
+    """The mechanisms in the table of wins."""
+    return [line.split()[1] for line in said.splitlines() if "%" in line]
+
+
+def auto(out: Path, *options: str) -> int:
+    given = [*OPTIONS[:4], "--batch", "3", "--k", "auto", "--log-every", "1", "--evaluate-every", "2", "-q"]
+    return main(["mechanisms", *given, "--device", "cpu", *options, "--out", str(out)])
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_auto_starts_with_many(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    # With few steps nothing need die, but nothing must break either.
+    assert auto(tmp_path / "run", "--preset", preset, "--bank.warmup", "1") == 0
+    run = Run(tmp_path / "run")
+    config, bank = load_mechanisms(run.folder)
+    assert config.k == "auto"
+    rows = run.metrics()
+    assert {f"wins/target/{i}" for i in range(MOST)} <= rows[0].keys()
+    assert [row["k"] for row in rows if "k" in row][-1] == bank.k <= MOST
+    assert f"Mechanisms that are left: {bank.k}" in capsys.readouterr().out
+
+
+def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(MechanismBank, "standing", death)
+    assert auto(tmp_path / "run") == 0
+    said = capsys.readouterr().out
+    assert "Mechanisms that are left: 5" in said
+    assert "dead" not in said
+    assert listed(said) == ["1", "2", "3", "4", "5"]
+    run = Run(tmp_path / "run")
+    tensors, about = run.load_model()
+    assert (about["k"], about["numbers"]) == (5, [0, 3, 4, 6, 7])
+    assert {name.split(".")[1] for name in tensors if name.startswith("mechanisms.")} == {*"01234"}
+    assert load_mechanisms(run.folder).bank.transport(torch.rand(2, 3, 32, 32), to="target").shape[0] == 5
+    counts = {row["step"]: row["k"] for row in run.metrics() if "k" in row}
+    assert counts == {2: 8, 4: 5, 6: 5}
+    last = [row for row in run.metrics() if "loss/critics" in row][-1]
+    assert [i for i in range(MOST) if f"wins/source/{i}" in last] == about["numbers"]
+    assert sum(last[f"wins/source/{i}"] for i in about["numbers"]) == pytest.approx(1)
+
+
+def test_what_is_dropped_at_the_very_end_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(MechanismBank, "standing", death)
+    assert auto(tmp_path / "run", "--steps", "4") == 0
+    said = capsys.readouterr().out
+    assert listed(said) == ["1", "2", "3", "4", "5"]
+    assert load_mechanisms(tmp_path / "run").bank.k == 5
+
+
+def test_a_dead_mechanism_of_a_given_k_is_told_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(MechanismBank, "standing", death)
+    assert main(["mechanisms", *OPTIONS, "--evaluate-every", "1", "-q", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "Mechanism 2 is dead: it does next to nothing; try a smaller --k, or --k auto" in said
+    assert "One mechanism has taken over" in said
+    assert Run(tmp_path / "run").load_model()[1]["numbers"] == [0, 1]
 
 
 def test_the_saved_mechanisms_transport(digits: Task, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tcm.errors import InputError
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig, InstanceNorm, ResidualBlock
 
@@ -81,6 +82,30 @@ def test_an_image_comes_out_as_large_as_it_went_in(config: GeneratorConfig, side
     assert made.shape == image.shape
     assert made.abs().max() <= 1
     config.require_side(side)
+
+
+def test_a_residual_network_makes_the_change_and_has_no_bound():
+    image = torch.rand(2, 3, 16, 16) * 2 - 1
+    network = GeneratorConfig(4, 1, 1, kernel=3, residual=True).build()
+    assert described(network)[-1] == "Conv(3,3,/1,+0)"
+    assert torch.equal(network(image), image)  # it starts by changing nothing
+    last = network[-1]
+    assert isinstance(last, nn.Conv2d)
+    nn.init.normal_(last.weight)
+    made = network(image)
+    torch.testing.assert_close(made - image, nn.Sequential(*network)(image), rtol=1e-4, atol=1e-5)
+    assert made.abs().max() > 1
+
+
+@pytest.mark.parametrize(("halvings", "side"), [(1, 6), (2, 12), (3, 24)])
+def test_the_smallest_image_that_a_critic_can_judge(halvings: int, side: int):
+    config = CriticConfig(2, halvings)
+    config.require_side(side)
+    assert config.build()(torch.rand(1, 3, side, side)).shape == (1, 1, 1, 1)
+    with pytest.raises(InputError, match=f"--data.crop is {side - 1}.*{side} or more"):
+        config.require_side(side - 1)
+    with pytest.raises((RuntimeError, ValueError)):
+        config.build()(torch.rand(1, 3, side - 1, side - 1))
 
 
 def test_the_norm_is_torchs():

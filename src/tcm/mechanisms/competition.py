@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Terms(NamedTuple):
-    """The parts of L_CycleGAN for each image, by mechanism: [k, batch] each, or [batch] for one mechanism."""
+    """The parts of a mechanism's loss for each image: [batch] each."""
 
     adversarial: Tensor
     cycle: Tensor
@@ -23,11 +23,11 @@ def winners(losses: Tensor) -> Tensor:
     return losses.argmin(dim=0)
 
 
+def dealt(batch: int, k: int) -> Tensor:
+    """Images handed out at random, to each mechanism as many as to any other (up to one): [batch]."""
+    return (torch.randperm(batch) + torch.randint(k, ())) % k
+
+
 def shares(winner: Tensor, k: int) -> Tensor:
     """The share of the images that each mechanism won: [batch] -> [k]."""
     return torch.bincount(winner, minlength=k) / len(winner)
-
-
-def dealt(batch: int, k: int, device: torch.device) -> Tensor:
-    """Images handed out at random, to each mechanism as many as to any other (up to one): [batch]."""
-    return (torch.randperm(batch, device=device) + torch.randint(k, (), device=device)) % k

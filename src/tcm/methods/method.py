@@ -1,12 +1,11 @@
 """Stage 2: what every classification method shares. A new one writes `losses` and little else."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from tcm.learner import Batch, Learner
@@ -51,6 +50,7 @@ class Method(Learner):
     """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
 
     rate_option = "--method.recipe.lr"
+    worth_compiling = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
 
     def __init__(self, problem: Problem, recipe: Recipe):
         super().__init__()
@@ -103,6 +103,8 @@ class Method(Learner):
             optimizer.step()
         return {name: loss.detach() for name, loss in losses.items()}
 
-    def compiled_parts(self) -> Sequence[nn.Module]:
-        """The backbone: all but a sliver of the time is spent there."""
-        return (self.backbone,)
+    def accelerate(self) -> None:
+        """Compiles the backbone: all but a sliver of the time is spent there."""
+        on_gpu = next(self.parameters()).is_cuda
+        # Replayed as a CUDA graph: launched one by one, the kernels of a step keep a GPU waiting.
+        self.backbone.compile(mode="reduce-overhead" if on_gpu else None)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from torch import nn
 
+from tcm.errors import InputError
 from tcm.nn.generator import InstanceNorm, initialise
 
 
@@ -20,6 +21,15 @@ class CriticConfig:
     def build(self) -> "Critic":
         """The network with weights drawn from N(0, 0.02)."""
         return Critic(self)
+
+    def require_side(self, side: int) -> None:
+        """An error unless images of this side leave something to judge: the last two layers take a pixel each."""
+        smallest = 3 * 2**self.halvings
+        if side < smallest:
+            raise InputError(
+                f"--data.crop is {side}, but a critic with {self.halvings} halvings needs {smallest} or more; "
+                "change --data.crop or --bank.critic.halvings"
+            )
 
 
 class Critic(nn.Sequential):

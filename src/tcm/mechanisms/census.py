@@ -1,0 +1,54 @@
+"""Counts from time to time what each mechanism won, and finds those that are of no use (Section 4.3, observation 3)."""
+
+from collections.abc import Sequence
+
+from tcm.mechanisms.bank import MechanismBank
+
+LEAST = 0.25  # of a fair share: a mechanism that does less is dead
+PATIENCE = 2  # counts in a row before a dead mechanism is dropped
+COLLAPSED = 0.9  # the share of all work at which one mechanism has taken over
+
+
+class Census:
+    """Called at every evaluation of a run: the row that metrics.jsonl gets, and the dead that are dropped."""
+
+    def __init__(self, bank: MechanismBank, classes: Sequence[str], drops: bool):
+        self.bank, self.classes, self.drops = bank, classes, drops
+
+    def __call__(self) -> dict[str, float]:
+        """Each mechanism's share in the work and in every class's images since the last count."""
+        bank = self.bank
+        standing = dict(zip(bank.living, bank.standing(), strict=True))
+        row = {f"standing/{number}": share for number, share in standing.items()}
+        won = bank.wins[:, :-1] / bank.wins[bank.living, :-1].sum(dim=0).clamp(min=1)
+        row |= {
+            f"class_wins/{number}/{name}": share
+            for number in bank.living
+            for name, share in zip(self.classes, won[number].tolist(), strict=True)
+        }
+        bank.wins.zero_()
+        dead = {number for number, share in standing.items() if share < LEAST / bank.k}
+        for number in range(len(bank.mechanisms)):
+            bank.idle[number] = bank.idle[number] + 1 if number in dead else 0
+        row["dead"] = len(dead)
+        if self.drops:
+            bank.drop([number for number in dead if bank.idle[number] >= PATIENCE])
+            row["k"] = bank.k
+        return row
+
+
+def remarks(row: dict[str, float], numbers: Sequence[int]) -> list[str]:
+    """What a user should know of the last count: how many are left, which are dead, one that has taken over.
+
+    `numbers` are the mechanisms that are left; they are called by their places there, as in the saved bank.
+    """
+    standing = {int(name.removeprefix("standing/")): x for name, x in row.items() if name.startswith("standing/")}
+    k = len(standing)
+    found, remedy = [], "try a smaller --k, or --k auto"
+    if "k" in row:
+        found, remedy = [f"Mechanisms that are left: {len(numbers)}"], "a longer run would drop it"
+    dead = [place for place, number in enumerate(numbers, start=1) if standing[number] < LEAST / k]
+    found += [f"Mechanism {place} is dead: it does next to nothing; {remedy}" for place in dead]
+    if k > 1 and max(standing.values()) > COLLAPSED:
+        found.append("One mechanism has taken over; try --preset default, or another --seed")
+    return found
