@@ -1,11 +1,18 @@
-"""What the mechanisms of stage 1 learn on the digits: the k x 4 matrix of factor shifts and the specialisation score.
+"""What the mechanisms of stage 1 learn on the digits: what they move, what they keep, how near they come.
 
-python benchmarks/mechanisms.py RUN...      runs of `tcm mechanisms --data.benchmark digits`
+python benchmarks/mechanisms.py --commands  the runs of the study, as commands
+python benchmarks/mechanisms.py RUN...      runs of `tcm mechanisms --data.benchmark digits`; with several, a summary
+python benchmarks/mechanisms.py RUN... --to benchmarks/results/mechanisms.csv
 """
 
 import argparse
+import json
+import statistics
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+from collect import ORIGIN, add_rows, origin, read_config
 from rich.console import Console
 from rich.table import Table
 
@@ -13,26 +20,163 @@ from tcm.data.digits import FACTORS
 from tcm.data.task import load_task
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.mechanisms.disentangle import Disentanglement, disentanglement
+from tcm.mechanisms.quality import Frechet, frechet, singly_and_together
+from tcm.mechanisms.reader import Readability, digit_reader, readability
+from tcm.outcome import training_seconds
+from tcm.run import Run
+from tcm.settings import make_fabric
+
+STUDY = [("default", 4), ("paper", 4), ("release", 4), ("paper", 1)]  # preset and k
+SEEDS = range(3)
+ALL_IMAGES = 10_000
+# The numbers of a run. Means over mechanisms leave the dead ones out; the last row of Frechet distances and of
+# readability, where there is one more than mechanisms, is that of all their changes together.
+NUMBERS = {
+    "specialisation": "mean share of the leading factor",
+    "factors_led": "different factors led",
+    "alive": "mechanisms that move anything",
+    "spill": "mean shift of the factors not led",
+    "moved": "mean shift of the leading factor",
+    "read_untouched": "digits read, untouched, %",
+    "read": "digits read, mean, %",
+    "read_worst": "digits read, worst mechanism, %",
+    "read_together": "digits read, all together, %",
+    "frechet_untouched": "Frechet distance, untouched",
+    "frechet": "Frechet distance, mean",
+    "frechet_best": "Frechet distance, best mechanism",
+    "frechet_together": "Frechet distance, all together",
+}
+COLUMNS = ["preset", "k", "seed", "steps", "seconds", *NUMBERS, "shifts", *ORIGIN]
 
 
-def matrix(title: str, found: Disentanglement) -> Table:
-    """One row a mechanism: how far it moves each factor, 1 being the whole gap between the domains."""
-    summary = f"specialisation {found.specialisation:.2f}, {found.factors_led} factors led"
-    table = Table("mechanism", *(f"{name}" for name in FACTORS), "leads on", title=f"{title}: {summary}")
-    for number, (to_target, to_source) in enumerate(zip(found.shifts["target"], found.shifts["source"], strict=True)):
-        cells = [f"{there:+.2f} / {back:+.2f}" for there, back in zip(to_target, to_source, strict=True)]
-        table.add_row(str(number + 1), *cells, found.leading[number])
+class Measured(NamedTuple):
+    """A run and what it is worth."""
+
+    folder: Path
+    k: int
+    factors: Disentanglement
+    readability: Readability
+    frechet: Frechet
+
+
+def measured(folder: Path) -> Measured:
+    config, bank = load_mechanisms(folder)
+    task = load_task(config.data, quiet=True)
+    transport, backbone, crop = singly_and_together(bank), digit_reader().backbone, config.data.view.crop
+    distances = frechet(make_fabric("cpu", "fp32"), transport, backbone, task, crop, images=ALL_IMAGES)
+    return Measured(folder, bank.k, disentanglement(bank.transport, task), readability(transport, task), distances)
+
+
+def numbers(found: Measured) -> dict[str, float | None]:
+    """The columns of NUMBERS; None where a run has no such number."""
+    k, factors, alive = found.k, found.factors, found.factors.alive
+    read, distance = (np.mean(list(part.made.values()), axis=0) for part in (found.readability, found.frechet))
+    together = len(read) > k
+
+    def mean(values: np.ndarray) -> float | None:
+        return float(values[alive].mean()) if alive.any() else None
+
+    return {
+        "specialisation": factors.specialisation,
+        "factors_led": factors.factors_led,
+        "alive": int(alive.sum()),
+        "spill": mean(factors.spill),
+        "moved": mean(np.abs(factors.mean_shifts).max(axis=1)),
+        "read_untouched": 100 * statistics.mean(found.readability.untouched.values()),
+        "read": 100 * float(read[:k].mean()),
+        "read_worst": 100 * float(read[:k].min()),
+        "read_together": 100 * float(read[k]) if together else None,
+        "frechet_untouched": found.frechet.untouched,
+        "frechet": float(distance[:k].mean()),
+        "frechet_best": float(distance[:k].min()),
+        "frechet_together": float(distance[k]) if together else None,
+    }
+
+
+def row(found: Measured) -> dict[str, object]:
+    """The run's row in the CSV."""
+    config = read_config(found.folder)
+    shifts = {side: shift.round(3).tolist() for side, shift in found.factors.shifts.items()}
+    return {
+        "preset": config["preset"],
+        "k": config["k"],
+        "seed": config["seed"],
+        "steps": config["steps"],
+        "seconds": f"{training_seconds(Run(found.folder)):.0f}",
+        **{name: "" if x is None else f"{x:.3f}" for name, x in numbers(found).items()},
+        "shifts": json.dumps(shifts),
+        **origin(found.folder, config),
+    }
+
+
+def matrix(found: Measured) -> Table:
+    """One row a mechanism, to the target / to the source: shifts, 1 being the whole gap, then price and nearness."""
+    factors, distance, read = found.factors, found.frechet, found.readability
+    title = (
+        f"{found.folder} (to target / to source): specialisation {factors.specialisation:.2f} of "
+        f"{factors.alive.sum()} mechanisms, {factors.factors_led} factors led"
+    )
+    table = Table("", *FACTORS, "leads on", "spill", "digits read, %", "Frechet", title=title)
+    untouched = [100 * read.untouched[side] for side in ("target", "source")]
+    table.add_row("untouched", *[""] * 6, "{:.1f} / {:.1f}".format(*untouched), f"{distance.untouched:.1f}")
+    for number in range(len(distance.made["target"])):
+        shifts, leads, spill = [""] * len(FACTORS), "", ""
+        if number < found.k:
+            both = zip(factors.shifts["target"][number], factors.shifts["source"][number], strict=True)
+            shifts = [f"{there:+.2f} / {back:+.2f}" for there, back in both]
+            leads = factors.leading[number] if factors.alive[number] else "(dead)"
+            spill = f"{factors.spill[number]:.2f}"
+        shares = [100 * read.made[side][number] for side in ("target", "source")]
+        near = [distance.made[side][number] for side in ("target", "source")]
+        name = str(number + 1) if number < found.k else "together"
+        cells = "{:.1f} / {:.1f}"
+        table.add_row(name, *shifts, leads, spill, cells.format(*shares), cells.format(*near))
     return table
+
+
+def summary(runs: list[Measured]) -> Table:
+    """Mean and sample standard deviation over seeds: a column for each configuration but for its seed."""
+    groups: dict[str, list[Measured]] = {}
+    for found in runs:
+        groups.setdefault(json.dumps({**read_config(found.folder), "seed": None}), []).append(found)
+    heads = []
+    for text, group in groups.items():
+        config = json.loads(text)
+        heads.append(f"{config['preset']}, k = {config['k']}\n{config['steps']} steps, seeds: {len(group)}")
+    table = Table("", *heads, title="mean ± sample standard deviation over seeds")
+    values = [[numbers(found) for found in group] for group in groups.values()]
+    for name, meaning in NUMBERS.items():
+        table.add_row(meaning, *(spread([x for one in group if (x := one[name]) is not None]) for group in values))
+    return table
+
+
+def spread(values: list[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}" if values else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path)
-    console = Console(width=120)
-    for run in parser.parse_args().runs:
-        config, bank = load_mechanisms(run)
-        task = load_task(config.data, quiet=True)
-        console.print(matrix(f"{run} (to target / to source)", disentanglement(bank.transport, task)))
+    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("--to", type=Path, help="CSV that gets a row a run")
+    parser.add_argument("--commands", action="store_true", help="print the runs of the study")
+    arguments = parser.parse_args()
+    if arguments.commands:
+        for preset, k in STUDY:
+            for seed in SEEDS:
+                out = f"runs/mechanisms/{preset}-k{k}-s{seed}"
+                print(f"tcm mechanisms --data.benchmark digits --preset {preset} --k {k} --seed {seed} --out {out}")
+        return
+    if not arguments.runs:
+        parser.error("name the folders of runs, or ask for the --commands that make them")
+    console, found = Console(width=150), []
+    for folder in arguments.runs:
+        found.append(measured(folder))
+        console.print(matrix(found[-1]))
+    if len(found) > 1:
+        console.print(summary(found))
+    if arguments.to:
+        add_rows(arguments.to, COLUMNS, ("config_hash", "commit"), map(row, found))
 
 
 if __name__ == "__main__":

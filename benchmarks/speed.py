@@ -1,22 +1,31 @@
 """Speed as ratios against a plain reference in the same run, never as bare seconds.
 
 python benchmarks/speed.py input            share of a DANN step that making its batch takes
-python benchmarks/speed.py input --quick    the same with a small network, for a look on a CPU
+python benchmarks/speed.py stage1           steps of stage 1 against the straightforward form; transport
+python benchmarks/speed.py ... --quick      the same with small networks, for a look on a CPU
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
 
 from tcm.data.augment import View
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
 from tcm.learner import Batch
+from tcm.mechanisms.bank import SIDES, MechanismBank, Side
+from tcm.mechanisms.discovery import Preset, preset_bank
+from tcm.mechanisms.transport import counterfactuals
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
@@ -77,8 +86,7 @@ def input_share(quick: bool) -> None:
         eager = report_shares("eager", update, batch, streams, repeats)
         if fabric.device.type == "cuda":
             started = time.perf_counter()
-            for part in method.compiled_parts():
-                part.compile(mode="reduce-overhead")
+            method.accelerate()
             update(batch)
             torch.cuda.synchronize()
             seconds = time.perf_counter() - started
@@ -107,12 +115,142 @@ def report_shares(
     return took["compute"]
 
 
+def plain_step(bank: MechanismBank, batch: Batch, optimizers: dict[str, Optimizer]) -> None:
+    """Stage 1 in the straightforward form: a loop over all mechanisms that keeps every graph, then the minimum."""
+    images: dict[Side, Tensor] = {"source": 2 * batch.source - 1, "target": 2 * batch.target - 1}
+    bank.critics.requires_grad_(False)
+    losses, made = [], {}
+    for side in SIDES:
+        found = [bank.terms(pair, images[side], side) for pair in bank.pairs()]
+        losses.append(torch.stack([bank.total(terms) for terms, _ in found]).min(dim=0).values.mean())
+        made[side] = torch.cat([carried for _, carried in found])
+    torch.stack(losses).sum().backward()
+    for name, optimizer in optimizers.items():
+        if name != "critics":
+            optimizer.step()
+            optimizer.zero_grad()
+    bank.critics.requires_grad_(True)
+    bank.update_critics(images, made, optimizers["critics"])
+
+
+def plain_seconds(batch: int, side: int, quick: bool) -> float:
+    """The time of a plain step with four mechanisms in fp32."""
+    fabric = make_fabric("auto", "fp32")
+    bank = preset_bank("paper", quick).build(4, side, 100)
+    fabric.to_device(bank)
+    optimizers, shown = bank.build_optimizers(), random_batch(batch, side, fabric.device)
+    return seconds_a_call({"plain": lambda _: plain_step(bank, shown, optimizers)}, fabric.device, 1)["plain"]
+
+
+def random_batch(count: int, side: int, device: torch.device) -> Batch:
+    """Noise, as fast as any other images."""
+    images = torch.rand(2, count, 3, side, side, device=device)
+    return Batch(images[0], torch.zeros(count, dtype=torch.int64, device=device), images[1])
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Operations a second of a large bf16 matrix product."""
+    side = 8192 if device.type == "cuda" else 1024
+    a = torch.randn(side, side, device=device, dtype=torch.bfloat16)
+    return 2 * side**3 / seconds_a_call({"matmul": lambda _: a @ a}, device, 20)["matmul"]
+
+
+class Step(NamedTuple):
+    """What one training step of stage 1 costs."""
+
+    seconds: float
+    operations: float
+    memory: float  # bytes
+    setup: float  # seconds of compiling and recording
+
+
+def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dict[str, Any]) -> Step:
+    """A step of our form with k mechanisms and that batch of each domain."""
+    fabric = make_fabric("auto", "auto")
+    on_gpu, side = fabric.device.type == "cuda", 32 if quick else 224
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    torch.manual_seed(0)
+    bank = replace(preset_bank(preset, quick), warmup=0, **settings).build(k, side, 100)
+    fabric.to_device(bank)
+    bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    optimizers = bank.build_optimizers()
+    shown = random_batch(batch, side, fabric.device)
+
+    def step(_: int) -> None:
+        with fabric.autocast():
+            bank.update(shown, 0.9, optimizers)
+
+    with FlopCounterMode(display=False) as counter:
+        step(0)
+    started = time.perf_counter()
+    if on_gpu:
+        bank.accelerate()
+    for _ in range(8):
+        step(0)
+    if on_gpu:
+        torch.cuda.synchronize()
+    setup = time.perf_counter() - started
+    seconds = seconds_a_call({"step": step}, fabric.device, 1 if quick else 5)["step"]
+    memory = torch.cuda.max_memory_reserved() if on_gpu else 0
+    return Step(seconds, counter.get_total_flops(), memory, setup)
+
+
+def stage1(quick: bool) -> None:
+    """Steps of stage 1, their growth with k, and transport."""
+    torch.set_autocast_cache_enabled(False)
+    fabric = make_fabric("auto", "fp32")
+    side, batches = (32, (4,)) if quick else (224, (8, 64))
+    reference = plain_seconds(batches[0], side, quick)
+    rate, size = matrix_rate(fabric.device), 2 * batches[0]
+    print(f"plain loop, fp32, k = 4, batch {batches[0]} + {batches[0]}: {size / reference:.0f} images/s")
+    print(f"bf16 matrix product: {rate / 1e12:.0f} TFLOP/s")
+    forms: dict[str, tuple[Preset, dict[str, Any]]] = {
+        "paper, wins even": ("paper", {"assignment": "random"}),
+        "paper": ("paper", {}),
+        "default": ("default", {}),
+    }
+    for name, (preset, settings) in forms.items():
+        for batch in batches:
+            found = measured_step(preset, 4, batch, quick, settings)
+            images = 2 * batch / found.seconds
+            print(
+                f"{name}, k = 4, batch {batch} + {batch}: {images:.0f} images/s, {images * reference / size:.1f} times "
+                f"the plain loop; {100 * found.operations / found.seconds / rate:.0f} % of the matrix rate; "
+                f"{found.memory / 2**30:.1f} GiB; ready after {found.setup:.0f} s"
+            )
+    for name in ("paper, wins even", "default"):
+        four, eight = (measured_step(forms[name][0], k, batches[-1] // 2, quick, forms[name][1]) for k in (4, 8))
+        memory = f", {eight.memory / four.memory:.2f} times the memory" if four.memory else ""
+        print(f"{name}, k = 8 against k = 4: {eight.seconds / four.seconds:.2f} times the time of a step{memory}")
+    for preset in ("paper", "default"):
+        report_transport(preset, quick)
+
+
+def report_transport(preset: Preset, quick: bool) -> None:
+    """Prints how many stored images a second one mechanism transports, judged by the critic, eager and compiled."""
+    fabric = make_fabric("auto", "auto")
+    batch, size = (4, 32) if quick else (128, 256)
+    bank = preset_bank(preset, quick).build(1, size, 1).eval()
+    fabric.to_device(bank)
+    bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    pixels = torch.randint(0, 256, (batch, size, size, 3), dtype=torch.uint8, device=fabric.device)
+    call: dict[str, Callable[[int], object]] = {"transport": lambda _: counterfactuals(fabric, bank, "source", pixels)}
+    eager = seconds_a_call(call, fabric.device, 3)["transport"]
+    print(f"transport, {preset}: {batch / eager:.0f} images/s a mechanism, eager")
+    if fabric.device.type == "cuda":
+        bank.accelerate()
+        compiled = seconds_a_call(call, fabric.device, 3)["transport"]
+        print(f"transport, {preset}: {batch / compiled:.0f} images/s, compiled, {eager / compiled:.1f} times as fast")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["input"])
+    parser.add_argument("what", choices=["input", "stage1"])
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    input_share(arguments.quick)
+    {"input": input_share, "stage1": stage1}[arguments.what](arguments.quick)
 
 
 if __name__ == "__main__":

@@ -304,6 +304,7 @@ OPTION_CASES = (
     Case("unknown command", "trian erm", ('"tcm trian"', 'did you mean "tcm train')),
     Case("command like no other", "xyzzy", ('"tcm xyzzy"', "tcm --help")),
     Case("unknown method", "train drann", ('"tcm train drann"', 'did you mean "tcm train dann"')),
+    Case("unknown figure", "figure mechanism", ('did you mean "tcm figure mechanisms"',)),
     Case("unknown data command", "data chek", ('did you mean "tcm data check"',)),
     Case("batch of none", TRAIN + " --batch 0", ("--batch is 0", "give 2 or more"), absent="out"),
     Case("batch of one", TRAIN + " --batch 1", ("--batch is 1", "give 2 or more"), absent="out"),
@@ -395,6 +396,51 @@ OUT_CASES = (
     Case("csv in a missing folder", "predict {run} {data}/Art --csv {here}/no/x.csv", ("--csv", "/no/x.csv", "choose")),
     Case("csv is a folder", "predict {run} {data}/Art --csv {here}", ("--csv", "is a folder", "choose another file")),
     Case("report onto a file", "report {run} --out {here}/x", ("/x cannot be made", "choose"), write("x", "precious")),
+)
+
+
+MECHANISMS = (
+    "mechanisms --data.size 32 --data.crop 32 --steps 2 --batch 4 --device cpu --data.cache {cache} --k 2 "
+    "--bank.generator.width 2 --bank.critic.width 2 --bank.critic.halvings 2 --out {here}/out "
+)
+OWN_MECHANISMS = MECHANISMS + "--data.source-dir {here}/Art --data.target-dir {data}/Clipart"
+
+MECHANISMS_CASES = (
+    Case(
+        "mechanisms from nothing",
+        OWN_MECHANISMS,
+        ("/Art is empty", "put images there"),
+        lambda world: (world.here / "Art").mkdir(),
+        absent="out/config.json",
+    ),
+    Case(
+        "mechanisms to nothing",
+        MECHANISMS + "--data.source-dir {data}/Art --data.target-dir {here}/Clipart",
+        ("/Clipart is empty", "put images there"),
+        lambda world: (world.here / "Clipart").mkdir(),
+        absent="out/config.json",
+    ),
+    Case(
+        "mechanisms of a domain smaller than a batch",
+        OWN_MECHANISMS,
+        ("--batch is 4", "Art has 3", "give"),
+        lambda world: draw_domain(world.here / "Art", each=1),
+        absent="out/config.json",
+    ),
+    Case(
+        "mechanisms of images too small for the generator",
+        MECHANISMS + "{folders} --data.crop 30",
+        ("--data.crop is 30", "multiple of 4", "--bank.generator.halvings"),
+        absent="out",
+    ),
+    Case(
+        "mechanisms of images too small for the critic",
+        MECHANISMS + "{folders} --data.crop 8",
+        ("--data.crop is 8", "needs 12 or more", "--bank.critic.halvings"),
+        absent="out",
+    ),
+    Case("too many mechanisms", MECHANISMS + "{folders} --k 1000000000", ("--k is 1000000000", "the memory holds")),
+    Case("no mechanisms", MECHANISMS + "{folders} --k 0", ("--k is 0", "1 or more"), absent="out"),
 )
 
 
@@ -490,6 +536,15 @@ RUN_CASES = (
     ),
     Case("predict without a run", "predict {data} {data}/Art", ("/data is no run folder", "--out of a run")),
     Case("run given as a file", "predict {run}/model.safetensors {data}", ("model.safetensors is no run folder",)),
+    Case("transport of a method's run", "transport {run}", ("/run holds no mechanisms", "tcm mechanisms run")),
+    Case("transport without a run", "transport {here}/gone", ("/gone is no run folder", "--out of a run")),
+    Case("figure of a method's run", "figure mechanisms {run}", ("/run holds no mechanisms", "tcm mechanisms run")),
+    Case("figure of no images", "figure mechanisms {run} --images 0", ("--images is 0", "give 1 or more")),
+    Case(
+        "figure in an unknown format",
+        "figure mechanisms {run} --out {here}/x.jpgg",
+        ("--out", "/x.jpgg", "end it in .png, .svg, .pdf"),
+    ),
     Case("evaluate without a run", "evaluate {here}/gone", ("/gone is no run folder", "--out of a run")),
     Case("report without a run", "report {data}", ("/data is no run folder", "--out of a run")),
     Case("report on nothing", "report {here}/gone", ("/gone is no folder", "--out folder of a run")),
@@ -517,7 +572,9 @@ RUN_CASES = (
 )
 
 
-@pytest.mark.parametrize("case", [*DATA_CASES, *LIST_CASES, *OPTION_CASES, *OUT_CASES, *RUN_CASES], ids=str)
+@pytest.mark.parametrize(
+    "case", [*DATA_CASES, *LIST_CASES, *OPTION_CASES, *OUT_CASES, *RUN_CASES, *MECHANISMS_CASES], ids=str
+)
 def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.CaptureFixture[str], case: Case):
     case.prepare(world)
     before = contents(world.here, world.data, world.run)
@@ -712,6 +769,13 @@ def test_odd_names_work_from_end_to_end(world: World):
     assert len(rows) == 12
     assert {row["path"].split("/")[0] for row in rows} == {ODD, "[bold]", os.fsdecode(b"kl\xfc")}
     assert {row["class"] for row in rows} <= {ODD, "[bold]", os.fsdecode(b"kl\xfc")}
+
+
+def test_domains_of_other_image_sizes_and_shapes_give_mechanisms(world: World, capfd: pytest.CaptureFixture[str]):
+    for place, file in enumerate(sorted(world.own().rglob("*.jpg"))):
+        Image.new("RGB", [(20, 90), (300, 33), (8, 8)][place % 3], (place, 80, 200)).save(file)
+    assert main(world.words(OWN_MECHANISMS + " --quiet")) == 0
+    assert "share of wins" in capfd.readouterr().out
 
 
 def test_any_integer_is_a_seed(world: World):

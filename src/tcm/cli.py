@@ -45,8 +45,19 @@ COMMANDS = {
         "Stage 1: learn k mechanisms that carry images between the domains.",
         "tcm mechanisms --data.benchmark digits --k 4 --out runs/mechanisms",
     ),
+    "transport": Command(
+        "Write what all mechanisms make of every image of both domains.", "tcm transport runs/mechanisms"
+    ),
+    "quality": Command(
+        "Measure how near the mechanisms carry images to the other domain.",
+        "tcm quality runs/mechanisms --backbone.weights resnet50.safetensors",
+    ),
     "evaluate": Command("Score a finished run on its target domain.", "tcm evaluate runs/a2c"),
     "predict": Command("Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv"),
+    "figure mechanisms": Command(
+        "Draw images and what every mechanism makes of them, the winner outlined.",
+        "tcm figure mechanisms runs/mechanisms --out mechanisms.png",
+    ),
     "report": Command("Write one HTML page about one or more runs.", "tcm report runs/erm runs/a2c --out report"),
 }
 
@@ -153,11 +164,14 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
     functions: dict[str, Callable[..., int]] = {
         "demo": commands.demo,
         "data pack": commands.data_pack,
+        "transport": commands.transport,
+        "quality": commands.quality,
         "evaluate": commands.evaluate,
         "predict": commands.predict,
+        "figure mechanisms": commands.figure_mechanisms,
         "report": commands.report,
     }
-    return functions[name], name in ("evaluate", "predict", "report")
+    return functions[name], name not in ("demo", "data pack")
 
 
 def check_command() -> Callable[..., int]:
@@ -189,13 +203,14 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
 
     from tcm import commands
     from tcm.data.task import BUILT_IN
-    from tcm.mechanisms.discovery import PRESETS, DiscoveryConfig
+    from tcm.mechanisms.discovery import PRESETS, DiscoveryConfig, preset_bank
 
     words = [part for word in options for part in word.split("=", 1)]
     given = dict(pairwise(words))
-    wanted = given.get("--preset", "small" if given.get("--data.benchmark") in BUILT_IN else "paper")
-    preset = wanted if wanted in PRESETS else "paper"  # the parser will complain of any other
-    start = DiscoveryConfig(preset=preset, bank=PRESETS[preset])
+    wanted = given.get("--preset", "default")
+    preset = wanted if wanted in PRESETS else "default"  # the parser will complain of any other
+    bank = preset_bank(preset, small=given.get("--data.benchmark") in BUILT_IN)
+    start = DiscoveryConfig(preset=preset, bank=bank)
 
     def mechanisms(
         out: Path, config: Annotated[DiscoveryConfig, tyro.conf.arg(name="")] = start, quiet: bool = False

@@ -14,7 +14,14 @@ from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, shown
 from tcm.experiment import TrainConfig, evaluate_run, train
+from tcm.mechanisms.bank import SIDES, Side
+from tcm.mechanisms.census import remarks
 from tcm.mechanisms.discovery import DiscoveryConfig, discover
+from tcm.mechanisms.gallery import run_galleries
+from tcm.mechanisms.quality import Quality, run_quality
+from tcm.mechanisms.transport import transport as transport_run
+from tcm.mechanisms.transport import win_shares
+from tcm.nn.backbone import BackboneConfig
 from tcm.predict import predict_folder
 from tcm.run import Run, read_json
 
@@ -91,15 +98,82 @@ def mechanisms(config: DiscoveryConfig, out: Path, quiet: bool = False) -> int:
     if not discover(config, out, quiet):
         print(f"{out} is finished; nothing to do.")
         return 0
-    rows = [row for row in Run(out).metrics() if "wins/source/0" in row][-5:]
-    table = Table("mechanism", "wins of source images", "wins of target images", title="share of wins, last rows")
-    for number in range(config.k):
-        cells = (sum(row[f"wins/{side}/{number}"] for row in rows) / len(rows) for side in ("source", "target"))
-        table.add_row(str(number + 1), *(f"{100 * share:.0f} %" for share in cells))
-    Console().print(table)
+    rows, numbers = Run(out).metrics(), Run(out).load_model()[1]["numbers"]
+    last = [row for row in rows if "loss/critics" in row][-1]
+    sides: dict[Side, list[float]] = {side: [last[f"wins/{side}/{number}"] for number in numbers] for side in SIDES}
+    Console().print(wins_table("share of wins, last rows", sides))
+    count = [row for row in rows if "dead" in row][-1]
+    for remark in remarks(count, numbers):
+        print(remark)
     if not quiet:
         print(f"The mechanisms: {Run(out).model_file}")
     return 0
+
+
+def wins_table(title: str, shares: dict[Side, list[float]]) -> Table:
+    """One row a mechanism: its share of wins among the images of each domain."""
+    table = Table("mechanism", *(f"wins of {side} images" for side in shares), title=title)
+    for number, cells in enumerate(zip(*shares.values(), strict=True), start=1):
+        table.add_row(str(number), *(f"{100 * share:.0f} %" for share in cells))
+    return table
+
+
+def transport(
+    run: Path, out: Path | None = None, batch: int | None = None, device: Device = "auto", quiet: bool = False
+) -> int:
+    """Write all counterfactuals of every image of a finished run of tcm mechanisms, for both domains.
+
+    Args:
+        run: The run's folder.
+        out: Folder for the images. Repeating the command continues it. Default: transported inside the run.
+        batch: Images that are transported at once. Default: what the memory holds, 256 at most.
+        device: Where to compute.
+        quiet: No progress, only the result.
+    """
+    out = out or run / "transported"
+    if not transport_run(run, out, batch=batch, device=device, quiet=quiet):
+        print(f"{out} is finished; nothing to do.")
+        return 0
+    Console().print(wins_table("share of wins", win_shares(out)))
+    if not quiet:
+        print(f"The counterfactuals: {out / 'source' / 'images.npy'} and {out / 'target' / 'images.npy'}")
+    return 0
+
+
+def quality(
+    run: Path,
+    backbone: BackboneConfig = BackboneConfig(),
+    images: int = 1000,
+    device: Device = "auto",
+    quiet: bool = False,
+) -> int:
+    """Measure how near the mechanisms of a finished run carry images to the other domain, and at what price.
+
+    Args:
+        run: The run's folder.
+        backbone: The network in whose features domains are compared; the digits have one of their own.
+        images: Images of each domain. Compare only what was measured with the same number.
+        device: Where to compute.
+        quiet: No progress, only the result.
+    """
+    Console().print(quality_table(run_quality(run, backbone, images, device, quiet)))
+    return 0
+
+
+def quality_table(found: Quality) -> Table:
+    """One row a mechanism: the Frechet distances to both domains and, of digits, the shares that are still read."""
+    columns = {
+        f"distance to the {side}": [f"{distance:.2f}" for distance in (found.frechet.untouched, *distances)]
+        for side, distances in found.frechet.made.items()
+    }
+    if found.readability is not None:
+        for side, shares in found.readability.made.items():
+            all_shares = (found.readability.untouched[side], *shares)
+            columns[f"digits read, to the {side}"] = [f"{100 * share:.1f} %" for share in all_shares]
+    table = Table("", *columns, title="Frechet distances: less is nearer")
+    for cells in zip(["untouched", *found.names], *columns.values(), strict=True):
+        table.add_row(*cells)
+    return table
 
 
 def evaluate(run: Path, device: Device = "auto", quiet: bool = False) -> int:
@@ -170,6 +244,30 @@ def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False)
     page = write_report(runs, out or (runs[0] / "report" if len(runs) == 1 else Path("report")))
     if not quiet:
         print(page)
+    return 0
+
+
+def figure_mechanisms(
+    run: Path, out: Path | None = None, images: int = 6, device: Device = "auto", quiet: bool = False
+) -> int:
+    """Draw a few images of both domains and what every mechanism makes of them, the winner outlined in red.
+
+    Args:
+        run: The folder of a finished run of tcm mechanisms.
+        out: File for the figure: png, svg or pdf. Default: mechanisms.png inside the run.
+        images: Images of each domain.
+        device: Where to compute.
+        quiet: Print nothing.
+    """
+    # Imported here, because only figures and reports need the plotting library.
+    from tcm.figures.mechanisms import mechanisms_figure
+    from tcm.figures.svg import format_of, write_figure
+
+    out = out or run / "mechanisms.png"
+    format_of(out)  # before the work
+    write_figure(mechanisms_figure(run_galleries(run, images, device, quiet)), out)
+    if not quiet:
+        print(out)
     return 0
 
 

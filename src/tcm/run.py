@@ -53,6 +53,26 @@ def read_json(file: Path) -> Any:
         raise InputError(f"{file} is damaged ({error}); restore it or start a new run in another --out") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Makes the folder of an --out, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be made ({error.strerror}); choose another folder") from error
+
+
+def lock(folder: Path) -> io.TextIOWrapper:
+    """Keeps other processes out of the folder until the file that comes back is closed."""
+    try:
+        held = (folder / ".lock").open("w")
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(f"--out {folder} is in use by another process; wait for it or choose another") from error
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be written ({error.strerror}); choose another folder") from error
+    return held
+
+
 class Run:
     """One training run on disk. Whoever opens it for training holds its lock."""
 
@@ -80,13 +100,10 @@ class Run:
 
     def start(self, config: dict[str, Any]) -> None:
         """Creates the folder, or checks that it holds a run of the same configuration; takes its lock."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out {self.folder} cannot be made ({error.strerror}); choose another folder") from error
+        make_folder(self.folder)
         if not self.exists and any(file.name != ".lock" for file in self.folder.iterdir()):
             raise InputError(f"--out {self.folder} holds other files and no run; choose a new or empty folder")
-        self._take_lock()
+        self._lock = lock(self.folder)
         if self.exists:
             changed = [
                 line
@@ -107,19 +124,6 @@ class Run:
             return
         for file in (self.config_file, self.environment_file, self.folder / ".lock"):
             file.unlink(missing_ok=True)
-
-    def _take_lock(self) -> None:
-        try:
-            self._lock = (self.folder / ".lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"--out {self.folder} is in use by another process; wait for it or choose another"
-            ) from error
-        except OSError as error:
-            raise InputError(
-                f"--out {self.folder} cannot be written ({error.strerror}); choose another folder"
-            ) from error
 
     def save_state(self, state: dict[str, Any]) -> None:
         """The checkpoint from which training goes on."""

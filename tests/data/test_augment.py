@@ -1,6 +1,6 @@
 import torch
 
-from tcm.data.augment import View, as_input, centre_cuts, cut, random_cuts, squares
+from tcm.data.augment import View, as_input, as_stored, centre_cuts, cut, random_cuts, squares
 
 
 def numbered(count: int, size: int) -> torch.Tensor:
@@ -40,3 +40,9 @@ def test_as_input_is_in_the_unit_interval_and_channels_last():
     assert x.shape == (2, 3, 5, 5)
     torch.testing.assert_close(x[0, :, 0, 0], torch.tensor([0.0, 128 / 255, 1.0]))
     assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_stored_images_come_back_and_others_are_rounded_and_cut_off():
+    images = numbered(2, 8)
+    assert torch.equal(as_stored(as_input(images)), images)
+    assert as_stored(torch.tensor([-0.1, 0.5 / 255 + 1e-4, 1.2]).reshape(3, 1, 1)).flatten().tolist() == [0, 1, 255]

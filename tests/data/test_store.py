@@ -361,3 +361,12 @@ def test_many_images_keep_their_order(tmp_path: Path, cache: Path, make_images: 
     store = open_or_pack(domain, 8, cache, quiet=True)
     for number in range(0, 120, 7):
         assert np.array_equal(store.images[number].numpy(), resized(decode(folder / domain.paths[number]), 8))
+
+
+def test_the_fingerprint_is_that_of_pixels_and_order(folder: Path, cache: Path):
+    store = open_or_pack(read_domain(folder), 8, cache, quiet=True)
+    assert open_or_pack(read_domain(folder), 8, cache, quiet=True).fingerprint == store.fingerprint
+    assert replace(store, name="other", labels=store.labels * 0).fingerprint == store.fingerprint
+    assert open_or_pack(read_domain(folder), 16, cache, quiet=True).fingerprint != store.fingerprint
+    Image.new("RGB", (20, 12), "red").save(folder / "mug" / "1.png")
+    assert open_or_pack(read_domain(folder), 8, cache, quiet=True).fingerprint != store.fingerprint

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_runs import OBJECTS, write_run
 
+from tcm.cli import main
 from tcm.report import write_report
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     digits, second = write_run(root / "digits"), write_run(root / "second", seed=1)
     long_names = ["W" * 80, '<b>&"x', *map(str, range(8))]
     paths = ["/very/long/" + "x" * 200] * 600
+    small = ["--data.benchmark", "digits", "--steps", "2", "--batch", "2", "--k", "5", "--bank.generator.width", "2"]
+    assert main(["mechanisms", *small, "-q", "--out", str(root / "mechanisms")]) == 0
     groups = {
         "several": [digits, second, write_run(root / "half", finished=False)],
         "objects": [write_run(root / "objects", classes=OBJECTS, side=64)],
         "unlabelled": [write_run(root / "unlabelled", labelled=False)],
+        "mechanisms": [root / "mechanisms"],
         "nasty": [write_run(root / "nasty", classes=long_names, paths=paths, task=("S" * 90, "<i>t"))],
     }
     return [write_report(runs, root / "reports" / name) for name, runs in groups.items()]

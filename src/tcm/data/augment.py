@@ -53,3 +53,8 @@ def cut(images: Tensor, chosen: Squares) -> Tensor:
 def as_input(pixels: Tensor) -> Tensor:
     """Float images [batch, 3, height, width] in [0, 1] of uint8 [batch, height, width, 3], in channels-last memory."""
     return pixels.permute(0, 3, 1, 2).float().div_(255)
+
+
+def as_stored(images: Tensor) -> Tensor:
+    """The inverse of `as_input`: uint8 [..., height, width, 3] of images [..., 3, height, width] in [0, 1]."""
+    return (images * 255).round().clamp(0, 255).byte().movedim(-3, -1)

@@ -63,6 +63,11 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.paths)
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells these images, in this order and at this size, from any others; their labels play no part."""
+        return _digest(FORMAT, self.size, self.paths, self.hashes)
+
     def extra(self) -> dict[str, np.ndarray]:
         """The arrays that were packed beside the images."""
         if not (self.folder / "extra.npz").exists():

@@ -4,17 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from tcm.figures.svg import INK, PALETTE, style_axes, visible
+from tcm.figures.svg import INK, SHADES, shortened, style_axes, visible
 
 NUMBERS_UP_TO = 20  # classes whose counts still fit into the cells
 NAMES_UP_TO = 80  # classes whose names still fit along the axes
 
-_BLUE = to_rgb(PALETTE[0])
-# From nothing to blue by opacity, so that an empty cell has the colour of the page, light or dark.
-_SHADES = LinearSegmentedColormap.from_list("shades", [(*_BLUE, 0.0), (*_BLUE, 1.0)])
 _LONGEST_NAME = 22
 
 
@@ -30,7 +26,7 @@ def confusion_figure(matrix: np.ndarray, classes: Sequence[str]) -> Figure:
     axes = figure.add_subplot()
     style_axes(axes)
     # The square root lifts rare confusions out of the background.
-    axes.imshow(_SHADES(np.sqrt(shares)), interpolation="none", aspect="equal")
+    axes.imshow(SHADES(np.sqrt(shares)), interpolation="none", aspect="equal")
     axes.set_xlabel("predicted class", color=INK, fontsize=9)
     axes.set_ylabel("true class", color=INK, fontsize=9)
     axes.spines[:].set_visible(False)
@@ -47,16 +43,12 @@ def _name_classes(axes: Axes, classes: Sequence[str]) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
         return
-    names = [_shortened(visible(name)) for name in classes]
+    names = [shortened(visible(name), _LONGEST_NAME) for name in classes]
     size = 8.5 if len(classes) <= NUMBERS_UP_TO else max(5.5, 9 - len(classes) / 18)
     upright = max(len(name) for name in names) <= 3
     axes.set_xticks(range(len(names)), names, fontsize=size, rotation=0 if upright else 90, parse_math=False)
     axes.set_yticks(range(len(names)), names, fontsize=size, parse_math=False)
     axes.tick_params(length=0)
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _draw_cell_lines(axes: Axes, count: int) -> None:
@@ -79,7 +71,7 @@ def _draw_scale(axes: Axes) -> None:
     scale = axes.inset_axes((1.03, 0.0, 0.025, 1.0))
     style_axes(scale)
     ramp = np.sqrt(np.linspace(1, 0, 100))[:, None]
-    scale.imshow(_SHADES(ramp), interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
+    scale.imshow(SHADES(ramp), interpolation="none", aspect="auto", extent=(0, 1, 0, 1))
     scale.spines[:].set_visible(False)
     scale.set_xticks([])
     scale.yaxis.tick_right()

@@ -18,7 +18,8 @@ Series = dict[str, tuple[np.ndarray, np.ndarray]]
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
 
-_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy"}
+_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "dead", "k"}
+_COUNTS = ("wins/", "class_wins/", "standing/")  # of the mechanisms: `wins_figure` draws them together
 _LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -66,7 +67,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _drawn_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    found = dict.fromkeys(key for row in rows for key in row if key not in _NOT_DRAWN and _is_number(row[key]))
+    items = ((key, value) for row in rows for key, value in row.items() if not key.startswith(_COUNTS))
+    found = dict.fromkeys(key for key, value in items if key not in _NOT_DRAWN and _is_number(value))
     first = [key for key in ("target/accuracy", "target/mean_class_accuracy", "source/accuracy") if key in found]
     losses = [key for key in found if key.startswith("loss/")]
     return [*first, *losses, *(key for key in found if key not in {*first, *losses})]
@@ -85,7 +87,7 @@ def _figure(series: Series, *, percent: bool) -> Figure:
     figure = Figure(figsize=(4.6, 2.7 + 0.2 * rows), layout="constrained")
     axes = figure.add_subplot()
     style_axes(axes)
-    lines = [_drawn_line(axes, index, *series[label]) for label, index in drawn.items()]
+    lines = [drawn_line(axes, index, *series[label]) for label, index in drawn.items()]
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
     axes.set_xlabel("step", color=INK, fontsize=8.5)
     axes.set_xlim(left=0)
@@ -106,7 +108,8 @@ def _figure(series: Series, *, percent: bool) -> Figure:
     return figure
 
 
-def _drawn_line(axes: Axes, index: int, steps: np.ndarray, values: np.ndarray) -> Line2D:
+def drawn_line(axes: Axes, index: int, steps: np.ndarray, values: np.ndarray) -> Line2D:
+    """The line in the axes, in the colour, style and marker of that number; smoothed if it is long."""
     color = PALETTE[index % len(PALETTE)]
     if len(steps) > SMOOTH_ABOVE:
         axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.7)

@@ -1,13 +1,20 @@
-"""What the figures share: ink, palette, and the way from a `Figure` to SVG text that stands inside a page."""
+"""What the figures share: ink, palette, and the way from a `Figure` to a file or to SVG text that stands in a page."""
 
 import html
 import io
 import re
 import warnings
+from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+
+from tcm.errors import InputError, shown
+from tcm.run import make_folder, write_atomically
+
+FORMATS = ("png", "svg", "pdf")
 
 # Text, axes and grid are drawn in INK, which inline SVG replaces by the colour of the surrounding text: one
 # figure serves the light page, the dark page and paper.
@@ -15,6 +22,9 @@ INK = "#1f2a37"
 
 # Okabe and Ito's palette, told apart with every common colour blindness; without its yellow, too faint on white.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
+
+# From nothing to blue by opacity, so that an empty cell has the colour of the page, light or dark.
+SHADES = LinearSegmentedColormap.from_list("shades", [(*to_rgb(PALETTE[0]), 0.0), (*to_rgb(PALETTE[0]), 1.0)])
 
 _TAG = re.compile(r"<[^>]+>")
 # Names that nothing refers to and that a second figure would repeat, and fonts that the page chooses.
@@ -27,6 +37,11 @@ def visible(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, cut to that many letters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def style_axes(axes: Axes) -> None:
     """Quiet axes: no box, thin ink, small labels."""
     axes.set_facecolor("none")
@@ -34,6 +49,25 @@ def style_axes(axes: Axes) -> None:
     for spine in axes.spines.values():
         spine.set(color=INK, alpha=0.45, linewidth=0.8)
     axes.tick_params(color=INK, labelcolor=INK, labelsize=8.5, length=3, width=0.8)
+
+
+def format_of(file: Path) -> str:
+    """The format that the file's name asks for; an error if figures are not written in it."""
+    kind = file.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise InputError(f"--out {shown(file)} names no format of figures; end it in .{', .'.join(FORMATS)}")
+    return kind
+
+
+def write_figure(figure: Figure, file: Path) -> None:
+    """Writes the figure in the format that the file's name asks for, whole or not at all."""
+    kind = format_of(file)
+    buffer = io.BytesIO()
+    nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
+    with matplotlib.rc_context({"svg.hashsalt": "tcm"}):
+        figure.savefig(buffer, format=kind, dpi=160, metadata=nothing)
+    make_folder(file.parent)
+    write_atomically(file, buffer.getvalue())
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tcm.data.augment import as_input
+from tcm.data.augment import as_input, as_stored
 from tcm.data.digits import FACTORS
 from tcm.data.factors import estimated_factors
 from tcm.data.task import Task
@@ -16,6 +16,7 @@ from tcm.mechanisms.bank import Side
 
 Array = NDArray[np.float64]
 Transport = Callable[[Tensor, Side], Tensor]  # images [n, 3, h, w] in [0, 1] -> counterfactuals [k, n, 3, h, w]
+LEAST = 0.1  # of the gap, in its leading factor: a mechanism that moves less is dead
 
 
 class Disentanglement(NamedTuple):
@@ -34,13 +35,30 @@ class Disentanglement(NamedTuple):
         return [FACTORS[i] for i in np.abs(self.mean_shifts).argmax(axis=1)]
 
     @property
-    def specialisation(self) -> float:
-        """Mean over mechanisms of the leading factor's part in all that the mechanism moves.
+    def alive(self) -> NDArray[np.bool_]:
+        """[k]: whether a mechanism moves some factor by a tenth of the gap or more."""
+        return np.abs(self.mean_shifts).max(axis=1) >= LEAST
 
-        1/4 if every mechanism moves all four factors alike, 1 if each moves a single one.
+    @property
+    def specialisation(self) -> float:
+        """Mean, over the mechanisms that are alive, of the leading factor's part in all that the mechanism moves.
+
+        1/4 if each of them moves all four factors alike, 1 if each moves a single one; 0 if none is alive. A dead
+        mechanism's part is that of two tiny numbers, so it does not count.
         """
-        size = np.abs(self.mean_shifts)
-        return float((size.max(axis=1) / np.maximum(size.sum(axis=1), 1e-9)).mean())
+        size = np.abs(self.mean_shifts)[self.alive]
+        return float((size.max(axis=1) / size.sum(axis=1)).mean()) if len(size) else 0.0
+
+    @property
+    def spill(self) -> Array:
+        """[k]: how far the three factors stray that a mechanism does not lead, in units of their gaps.
+
+        The mean of their absolute shifts in both directions: 0 if they stay put, 1 if they arrive as well.
+        """
+        size = np.mean([np.abs(shift) for shift in self.shifts.values()], axis=0)
+        leading = np.abs(self.mean_shifts).argmax(axis=1)
+        others = np.arange(size.shape[1]) != leading[:, None]
+        return size[others].reshape(len(size), -1).mean(axis=1)
 
     @property
     def factors_led(self) -> int:
@@ -59,11 +77,6 @@ def disentanglement(transport: Transport, task: Task, images: int = 400) -> Dise
     for origin, to, sign in directions:
         with torch.inference_mode():
             made = transport(as_input(some[origin]), to)
-        after = np.stack([estimated_factors(as_pixels(counterfactuals)) for counterfactuals in made])
+        after = np.stack([estimated_factors(one) for one in as_stored(made).cpu().numpy()])
         shifts[to] = sign * (after - before[origin]).mean(axis=1) / gap
     return Disentanglement(shifts)
-
-
-def as_pixels(images: Tensor) -> NDArray[np.uint8]:
-    """uint8 [n, h, w, 3] of images [n, 3, h, w] in [0, 1]."""
-    return (images * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()

@@ -70,10 +70,14 @@ def run_labels(records: Sequence[Record]) -> list[str]:
 
 
 def comparisons(records: Sequence[Record], labels: Sequence[str]) -> list[Comparison]:
-    """One table per task, tasks and runs in the order given; the k-th run's section is `#run-k`."""
+    """One table per task, tasks and runs in the order given; the k-th run's section is `#run-k`.
+
+    Runs of stage 1 have no accuracy and stand in no table.
+    """
     tasks: dict[tuple[str, str], list[tuple[Record, Row]]] = {}
     for index, (record, label) in enumerate(zip(records, labels, strict=True), start=1):
-        tasks.setdefault(record.task, []).append((record, _row(record, label, f"run-{index}")))
+        if not record.is_mechanisms:
+            tasks.setdefault(record.task, []).append((record, _row(record, label, f"run-{index}")))
     return [Comparison(task, [row for _, row in members], _seeds_rows(members)) for task, members in tasks.items()]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcm.errors import InputError
+from tcm.mechanisms.discovery import KIND
 from tcm.run import Run, read_json
 
 _ARRAYS = (
@@ -58,18 +59,29 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Record:
-    """One run folder in memory; `evaluation` is None until the run has finished."""
+    """One run folder in memory; `evaluation` is None until a run of a method has finished, and in a run of stage 1."""
 
     folder: Path
     config: dict[str, Any]
     environment: dict[str, Any]
     history: list[dict[str, Any]]
     evaluation: Evaluation | None
+    has_model: bool
+
+    @property
+    def is_mechanisms(self) -> bool:
+        """Whether this is a run of stage 1."""
+        return self.config.get("kind") == KIND
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a result to show."""
+        return self.has_model if self.is_mechanisms else self.evaluation is not None
 
     @property
     def method(self) -> str:
         """The name of the method, as on the command line."""
-        return self.config["method_name"]
+        return KIND if self.is_mechanisms else self.config["method_name"]
 
     @property
     def task(self) -> tuple[str, str]:
@@ -82,6 +94,11 @@ class Record:
     def steps_done(self) -> int:
         """The last step that metrics.jsonl knows of."""
         return max((row["step"] for row in self.history), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in training steps, over all the sittings of the run."""
+        return sum(row.get("seconds", 0.0) for row in self.history)
 
     @property
     def source_accuracy(self) -> float | None:
@@ -102,10 +119,12 @@ def read_record(folder: Path) -> Record:
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; name the --out folder of a run")
     run = Run(folder)
-    config = _with_keys(run.config_file, "method_name", "steps", "seed", "data.source", "data.target")
+    kind = _with_keys(run.config_file).get("kind")
+    named = () if kind == KIND else ("method_name",)
+    config = _with_keys(run.config_file, *named, "steps", "seed", "data.source", "data.target")
     environment = _with_keys(run.environment_file) if run.environment_file.exists() else {}
     history = [row for row in run.metrics() if isinstance(row, dict) and isinstance(row.get("step"), int)]
-    return Record(folder, config, environment, history, _evaluation(folder))
+    return Record(folder, config, environment, history, _evaluation(folder), run.finished)
 
 
 def leaves(value: Any, where: str = "") -> dict[str, Any]:
@@ -132,7 +151,7 @@ def _evaluation(folder: Path) -> Evaluation | None:
 def _with_keys(file: Path, *keys: str) -> dict[str, Any]:
     """The JSON object in `file`, which must hold every dotted key."""
     content = read_json(file)
-    remedy = "it is not from a tcm train run; name such a run or repeat its command"
+    remedy = "it is not from a tcm train or tcm mechanisms run; name such a run or repeat its command"
     if not isinstance(content, dict):
         raise InputError(f"{file} holds no JSON object: {remedy}")
     for key in keys:

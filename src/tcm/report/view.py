@@ -1,7 +1,5 @@
 """Records to what the template shows of them: every number, bar, figure and thumbnail."""
 
-import base64
-import io
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from PIL import Image
 
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
+from tcm.report.mechanisms import MechanismsView, mechanisms_view
+from tcm.report.pictures import Picture, picture
 from tcm.report.record import Evaluation, Record, leaves
 from tcm.report.scores import (
     Bar,
@@ -26,18 +25,6 @@ from tcm.report.scores import (
 )
 
 SAMPLES = 24  # images shown of each domain
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A thumbnail and what is known of it; fields that do not apply are empty."""
-
-    data: str
-    small: bool
-    true: str = ""
-    predicted: str = ""
-    confidence: float = 0.0
-    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +58,7 @@ class RunView:
     record: Record
     measured: Measured | None
     unmeasured: Unmeasured | None
+    mechanisms: MechanismsView | None
     settings: dict[str, str]
     environment: dict[str, str]
 
@@ -79,6 +67,8 @@ class RunView:
         """The state of the run in a few words."""
         if self.measured and self.record.evaluation:
             return f"{self.record.evaluation.accuracy:.1%} target accuracy"
+        if self.mechanisms and self.record.finished:
+            return f"{self.mechanisms.k} mechanisms" if self.mechanisms.galleries else "images missing"
         return "no target labels" if self.unmeasured else "unfinished"
 
 
@@ -101,6 +91,7 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         record=record,
         measured=_measured(evaluation, anchor) if evaluation and labelled else None,
         unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
+        mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
         environment={key: _plain(value) for key, value in leaves(record.environment).items()},
     )
@@ -137,7 +128,7 @@ def _gallery(evaluation: Evaluation) -> list[Picture]:
     shown = evaluation.arrays["shown_index"]
     names, labels = evaluation.classes, evaluation.arrays["labels"]
     return [
-        _picture(
+        picture(
             evaluation.arrays["shown_images"][position],
             true=names[labels[shown[position]]] if labels[shown[position]] >= 0 else "",
             predicted=names[evaluation.predictions[shown[position]]],
@@ -158,22 +149,10 @@ def task_samples(records: Iterable[Record]) -> list[Samples]:
             target = arrays["target_images"][:SAMPLES]
             found[record.task] = Samples(
                 record.task,
-                [_picture(image, true=names[label]) for image, label in source],
-                list(map(_picture, target)),
+                [picture(image, true=names[label]) for image, label in source],
+                list(map(picture, target)),
             )
     return list(found.values())
-
-
-def _picture(image: np.ndarray, **known: Any) -> Picture:
-    """The image as a data URI: PNG up to 48 pixels, where it is small and exact, JPEG above."""
-    small = max(image.shape[:2]) <= 48
-    buffer = io.BytesIO()
-    if small:
-        Image.fromarray(image).save(buffer, "PNG", optimize=True)
-    else:
-        Image.fromarray(image).save(buffer, "JPEG", quality=88)
-    kind = "png" if small else "jpeg"
-    return Picture(f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small, **known)
 
 
 def _plain(value: Any) -> str:

@@ -1,0 +1,240 @@
+"""All k counterfactuals of every image of both domains, on disk for stage 2 (end of Section 3.1)."""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from tcm.data.augment import as_input, as_stored
+from tcm.data.task import Task, load_task
+from tcm.errors import InputError, Interrupted, shown
+from tcm.mechanisms.bank import SIDES, MechanismBank, Side
+from tcm.mechanisms.competition import winners
+from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms
+from tcm.progress import ProgressDisplay
+from tcm.run import Run, lock, make_folder
+from tcm.settings import make_fabric
+from tcm.train import StopRequest, stop_requests
+from tcm.transported import Index, Writer, read_index
+
+SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
+IN_FLIGHT = 3  # batches between the device and the disk
+LARGEST_BATCH = 256
+
+
+class Counterfactuals(NamedTuple):
+    """Images under all k mechanisms: M_i(x_s) of source images, M_i^-1(x_t) of target images."""
+
+    images: Tensor  # uint8 [batch, k, side, side, 3]
+    winner: Tensor  # int64 [batch]
+    losses: Tensor  # float32 [batch, k]
+
+
+class Ready(NamedTuple):
+    """A finished run of stage 1 and its images, ready to transport."""
+
+    fabric: Fabric
+    config: DiscoveryConfig
+    bank: MechanismBank
+    task: Task
+
+
+def transport(
+    folder: Path, out: Path | None = None, *, batch: int | None = None, device: str = "auto", quiet: bool = False
+) -> bool:
+    """Transports both domains of a finished run into `out`/source and `out`/target, from where an earlier call stopped.
+
+    False if they were finished already. `out` is the folder "transported" in that of the run unless it is given.
+    """
+    if batch is not None and batch < 1:
+        raise InputError(f"--batch is {batch}; give 1 or more")
+    fabric, config, bank, task = open_for_transport(folder, device, quiet)
+    out = out or folder / "transported"
+    make_folder(out)
+    with lock(out), ExitStack() as files:
+        writers: dict[Side, Writer] = {}
+        for side, store, other in zip(SIDES, task, reversed(task), strict=True):
+            begun, _ = read_index(out / side)
+            size = batch or (begun.batch if begun else fitting_batch(config, store.size, fabric.device))
+            index = Index(
+                run=str(folder.absolute()),
+                mechanisms=weights_hash(folder),
+                domain=store.name,
+                other=other.name,
+                originals=store.fingerprint,
+                images=len(store),
+                k=bank.k,
+                size=store.size,
+                batch=size,
+            )
+            writers[side] = files.enter_context(closing(Writer(out / side, index)))
+        if all(writer.finished for writer in writers.values()):
+            return False
+        _transport_all(fabric, bank, task, writers, out, quiet)
+    return True
+
+
+def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) -> Ready:
+    """A finished run on its device; an error where it cannot transport its images."""
+    config, bank = load_mechanisms(folder)
+    fabric = make_fabric(device, config.precision)
+    task = load_task(config.data, quiet)
+    require_transportable(folder, config, task)
+    fabric.to_device(bank)
+    if fabric.device.type == "cuda":
+        bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return Ready(fabric, config, bank, task)
+
+
+def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> None:
+    """An error unless these are the data of the run, and its generators return images as large as the stored ones."""
+    classes = Run(folder).load_model()[1]["classes"]
+    if tuple(classes) != task.source.classes:
+        now, then = (shown(", ".join(names)) for names in (task.source.classes, classes))
+        found = f"the classes of {shown(task.source.name)} are {now}, but {folder} was trained on {then}"
+        raise InputError(f"{found}; restore the data or train again in a new --out")
+    for store in task:
+        try:
+            config.bank.generator.require_side(store.size)
+        except InputError as error:
+            generator = config.bank.generator
+            needed = f"a multiple of {2**generator.halvings}, {generator.smallest_image} or more"
+            raise InputError(
+                f"the images of {shown(store.name)} are stored with side {store.size}, but the generators of {folder} "
+                f"need {needed}; train mechanisms with such a --data.size"
+            ) from error
+
+
+def fitting_batch(config: DiscoveryConfig, side: int, device: torch.device) -> int:
+    """How many images to transport at once, by the memory that the widest layer takes for one of them."""
+    room = torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else 2**30
+    # What was carried there and the original come back together; some six maps of float32 are alive at a time.
+    one_image = 2 * 6 * 4 * config.bank.generator.width * side**2
+    return int(min(max(room // one_image, 1), LARGEST_BATCH))
+
+
+def weights_hash(folder: Path) -> str:
+    """A hash of the mechanisms, so that what others made is not taken for theirs."""
+    return hashlib.blake2b(Run(folder).model_file.read_bytes(), digest_size=16).hexdigest()
+
+
+@torch.inference_mode()
+def counterfactuals(fabric: Fabric, bank: MechanismBank, origin: Side, pixels: Tensor) -> Counterfactuals:
+    """What all mechanisms make of stored images [batch, side, side, 3] on the device, and who does it best (Eq. 2)."""
+    with fabric.autocast():
+        losses, carried = bank.scored(2 * as_input(pixels) - 1, origin)
+    losses = losses.float()
+    made = as_stored((carried.float() + 1) / 2)  # [k, batch, side, side, 3]
+    return Counterfactuals(made.transpose(0, 1).contiguous(), winners(losses), losses.T.contiguous())
+
+
+def win_shares(out: Path) -> dict[Side, list[float]]:
+    """Each mechanism's share of the images of each domain, of a finished folder."""
+    found: dict[Side, list[float]] = {}
+    for side in SIDES:
+        index, _ = read_index(out / side)
+        assert index is not None
+        winner = np.load(out / side / "winner.npy")
+        found[side] = (np.bincount(winner, minlength=index.k) / len(winner)).tolist()
+    return found
+
+
+def _transport_all(
+    fabric: Fabric, bank: MechanismBank, task: Task, writers: dict[Side, Writer], out: Path, quiet: bool
+) -> None:
+    def done() -> int:
+        return sum(writer.done for writer in writers.values())
+
+    total, title = sum(map(len, task)), f"transporting {task.source.name} ↔ {task.target.name}"
+    with stop_requests() as stop, ProgressDisplay(title, total, unit="image", done=done(), quiet=quiet) as display:
+        for store, (origin, writer) in zip(task, writers.items(), strict=True):
+            if not writer.finished:
+                make = partial(counterfactuals, fabric, bank, origin)
+                _fill(writer, store.images, fabric.device, make, stop, lambda: display.update(done()))
+            if stop.requested and done() < total:
+                found = f"stopped at image {done()} of {total}, saved in {out}"
+                raise Interrupted(f"{found}; repeat the command to continue", stop.number)
+
+
+def _fill(
+    writer: Writer,
+    images: Tensor,
+    device: torch.device,
+    make: Callable[[Tensor], Counterfactuals],
+    stop: StopRequest,
+    show: Callable[[], None],
+) -> None:
+    """Fills one domain's folder. Reading ahead and writing behind run beside the device, which never waits for them."""
+    batch, waiting, saved = writer.index.batch, deque[Future[None]](), 0.0
+    starts = range(writer.done, len(images), batch)
+
+    def write(start: int, landed: _Landed) -> None:
+        nonlocal saved
+        writer.append(start, *landed.arrays())
+        if time.monotonic() - saved > SAVE_EVERY:
+            writer.save()
+            saved = time.monotonic()
+
+    with ThreadPoolExecutor(1, "write") as behind:
+        for start, pixels in zip(starts, _read_ahead(images, starts, batch, device), strict=True):
+            try:
+                waiting.append(behind.submit(write, start, _Landed(make(pixels))))
+            except torch.OutOfMemoryError as error:
+                found = f"--batch is {batch}, more than the memory of the device holds"
+                raise InputError(f"{found}; repeat the command with a smaller --batch") from error
+            if len(waiting) > IN_FLIGHT:
+                waiting.popleft().result()
+                show()
+            if stop.requested:
+                break
+        for written in waiting:
+            written.result()
+            show()
+    if writer.done == len(images):
+        writer.finish()
+    else:
+        writer.save()
+
+
+def _read_ahead(images: Tensor, starts: Sequence[int], batch: int, device: torch.device) -> Iterator[Tensor]:
+    """The batches that begin at `starts`, on the device; the next is read from the disk meanwhile."""
+
+    def read(start: int) -> Tensor:
+        pixels = images[start : start + batch]
+        return pixels.pin_memory() if device.type == "cuda" else pixels.clone()
+
+    with ThreadPoolExecutor(1, "read") as ahead:
+        coming = deque(ahead.submit(read, start) for start in starts[:1])
+        for following in [*starts[1:], None]:
+            if following is not None:
+                coming.append(ahead.submit(read, following))
+            if coming:
+                yield coming.popleft().result().to(device, non_blocking=True)
+
+
+class _Landed:
+    """Counterfactuals on their way to host memory, while the device goes on."""
+
+    def __init__(self, made: Counterfactuals):
+        self._tensors, self._arrived = list(made), None
+        if made.images.is_cuda:
+            pinned = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in made]
+            self._tensors = [host.copy_(part, non_blocking=True) for host, part in zip(pinned, made, strict=True)]
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def arrays(self) -> list[np.ndarray]:
+        """Images, winner and losses, once they have arrived."""
+        if self._arrived:
+            self._arrived.synchronize()
+        return [tensor.numpy() for tensor in self._tensors]

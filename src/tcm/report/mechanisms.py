@@ -1,0 +1,109 @@
+"""What the page shows of a run of stage 1: counterfactuals, wins, and the factors that the mechanisms move."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from tcm.errors import InputError
+from tcm.figures.factors import factors_figure
+from tcm.figures.svg import inline_svg
+from tcm.figures.wins import class_wins_figure, wins_figure
+from tcm.mechanisms.disentangle import Disentanglement, disentanglement
+from tcm.mechanisms.gallery import Gallery, galleries
+from tcm.mechanisms.transport import open_for_transport
+from tcm.report.pictures import Picture, picture
+from tcm.report.record import Record
+from tcm.run import Run
+
+IMAGES, LARGEST = 6, 128  # images shown of each domain, and the side to which they are reduced
+
+
+@dataclass(frozen=True)
+class GalleryRow:
+    """An image, what the mechanisms made of it, and the number of the winner, from 1."""
+
+    name: str  # of its class; empty where unknown
+    original: Picture
+    made: list[Picture]
+    winner: int
+
+
+@dataclass(frozen=True)
+class GalleryView:
+    """One direction of transport."""
+
+    origin: str
+    goal: str
+    domain: str
+    other: str
+    rows: list[GalleryRow]
+
+
+@dataclass(frozen=True)
+class MechanismsView:
+    """All that the template shows of the mechanisms of a run."""
+
+    galleries: list[GalleryView]
+    missing: str  # why there are no galleries; empty where there are
+    wins: Markup | None
+    class_wins: Markup | None
+    factors: Markup | None
+    measured: Disentanglement | None  # of the digits, whose factors are known
+
+    @property
+    def k(self) -> int:
+        """The number of mechanisms that are shown."""
+        return len(self.galleries[0].rows[0].made) if self.galleries else 0
+
+
+def mechanisms_view(record: Record, name: str) -> MechanismsView:
+    """What is shown of a run of stage 1; without its data, or before its end, the wins alone."""
+    wins = _wins(record, name)
+    if not record.finished:
+        return MechanismsView([], "The mechanisms are shown when the run is finished.", *wins, None, None)
+    try:
+        ready = open_for_transport(record.folder, quiet=True)
+    except InputError as error:
+        return MechanismsView([], f"Nothing can be transported: {error}.", *wins, None, None)
+    shown = [_gallery_view(gallery) for gallery in galleries(ready.fabric, ready.bank, ready.task, IMAGES)]
+    if not ready.config.data.is_digits:
+        return MechanismsView(shown, "", *wins, None, None)
+    found = disentanglement(ready.bank.to("cpu").transport, ready.task)
+    table = "; ".join(f"mechanism {i + 1} leads on {factor}" for i, factor in enumerate(found.leading))
+    factors = Markup(inline_svg(factors_figure(found), f"{name}-factors", f"How far each factor is moved: {table}."))
+    return MechanismsView(shown, "", *wins, factors, found)
+
+
+def _wins(record: Record, name: str) -> tuple[Markup | None, Markup | None]:
+    """The plot of wins over the steps, and the map of wins by class."""
+    numbers = None  # of a run that still goes on; a model that cannot be read is told of by the galleries
+    if record.finished:
+        with suppress(InputError):
+            numbers = Run(record.folder).load_model()[1].get("numbers")
+    drawn = {
+        "wins": (
+            wins_figure(record.history, numbers),
+            "Each mechanism's share of wins against the training step, for source images and target images.",
+        ),
+        "class-wins": (
+            class_wins_figure(record.history, numbers),
+            "Each mechanism's share of the source images of each class, at the last count.",
+        ),
+    }
+    over_steps, by_class = (
+        Markup(inline_svg(figure, f"{name}-{part}", description)) if figure else None
+        for part, (figure, description) in drawn.items()
+    )
+    return over_steps, by_class
+
+
+def _gallery_view(gallery: Gallery) -> GalleryView:
+    rows = [
+        GalleryRow(name, picture(original, LARGEST), [picture(image, LARGEST) for image in made], int(winner) + 1)
+        for name, original, made, winner in zip(
+            gallery.classes, gallery.originals, gallery.made, gallery.winner, strict=True
+        )
+    ]
+    goal = "target" if gallery.origin == "source" else "source"
+    return GalleryView(gallery.origin, goal, gallery.domain, gallery.other, rows)
