@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from collect import ORIGIN, add_rows, origin, read_config
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
+from tcm.data.augment import as_input
 from tcm.data.digits import FACTORS
-from tcm.data.task import load_task
+from tcm.data.task import Task, load_task
+from tcm.mechanisms.bank import SIDES, MechanismBank
+from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.mechanisms.disentangle import Disentanglement, disentanglement
 from tcm.mechanisms.quality import Frechet, frechet, singly_and_together
@@ -26,9 +31,17 @@ from tcm.outcome import training_seconds
 from tcm.run import Run
 from tcm.settings import make_fabric
 
-STUDY = [("default", 4), ("paper", 4), ("release", 4), ("paper", 1)]  # preset and k
+STUDY = {  # name: options
+    "default-k4": "",
+    "paper-k4": "--preset paper",
+    "release-k4": "--preset release",
+    "paper-k1": "--preset paper --k 1",
+    "default-no-overlap": "--bank.overlap 0",
+    "default-competition": "--bank.assignment competition",
+}
 SEEDS = range(3)
 ALL_IMAGES = 10_000
+DECIDED = 400  # images of each domain whose winners are looked at
 # The numbers of a run. Means over mechanisms leave the dead ones out; the last row of Frechet distances and of
 # readability, where there is one more than mechanisms, is that of all their changes together.
 NUMBERS = {
@@ -45,6 +58,8 @@ NUMBERS = {
     "frechet": "Frechet distance, mean",
     "frechet_best": "Frechet distance, best mechanism",
     "frechet_together": "Frechet distance, all together",
+    "as_adversarial": "winners that the adversarial term alone would choose, %",
+    "as_reconstruction": "winners that cycle and identity terms alone would choose, %",
 }
 COLUMNS = ["preset", "k", "seed", "steps", "seconds", *NUMBERS, "shifts", *ORIGIN]
 
@@ -57,6 +72,7 @@ class Measured(NamedTuple):
     factors: Disentanglement
     readability: Readability
     frechet: Frechet
+    deciders: dict[str, float]
 
 
 def measured(folder: Path) -> Measured:
@@ -64,7 +80,23 @@ def measured(folder: Path) -> Measured:
     task = load_task(config.data, quiet=True)
     transport, backbone, crop = singly_and_together(bank), digit_reader().backbone, config.data.view.crop
     distances = frechet(make_fabric("cpu", "fp32"), transport, backbone, task, crop, images=ALL_IMAGES)
-    return Measured(folder, bank.k, disentanglement(bank.transport, task), readability(transport, task), distances)
+    factors, read = disentanglement(bank.transport, task), readability(transport, task)
+    return Measured(folder, bank.k, factors, read, distances, deciders(bank, task))
+
+
+@torch.no_grad()
+def deciders(bank: MechanismBank, task: Task) -> dict[str, float]:
+    """How often one part of the loss alone would choose the winner of the whole (Eq. 2), over both domains."""
+    if bank.k == 1 or bank.config.score != "total":
+        return {}
+    same: dict[str, list[Tensor]] = {"as_adversarial": [], "as_reconstruction": []}
+    for side, store in zip(SIDES, task, strict=True):
+        found = [bank.terms(pair, 2 * as_input(store.images[:DECIDED]) - 1, side)[0] for pair in bank.pairs()]
+        whole = torch.stack([bank.total(terms) for terms in found])
+        alone = torch.stack([terms.adversarial for terms in found])
+        same["as_adversarial"].append(winners(alone) == winners(whole))
+        same["as_reconstruction"].append(winners(whole - alone) == winners(whole))
+    return {name: 100 * float(torch.cat(parts).float().mean()) for name, parts in same.items()}
 
 
 def numbers(found: Measured) -> dict[str, float | None]:
@@ -90,6 +122,7 @@ def numbers(found: Measured) -> dict[str, float | None]:
         "frechet": float(distance[:k].mean()),
         "frechet_best": float(distance[:k].min()),
         "frechet_together": float(distance[k]) if together else None,
+        **{name: found.deciders.get(name) for name in ("as_adversarial", "as_reconstruction")},
     }
 
 
@@ -142,7 +175,10 @@ def summary(runs: list[Measured]) -> Table:
     heads = []
     for text, group in groups.items():
         config = json.loads(text)
-        heads.append(f"{config['preset']}, k = {config['k']}\n{config['steps']} steps, seeds: {len(group)}")
+        bank = config["bank"]
+        said = [f"overlap {bank['overlap']:g}"] * (bank["judged"] == "together") + [bank["assignment"]]
+        name = f"{config['preset']}, k = {config['k']}"
+        heads.append("\n".join([name, *said, f"{config['steps']} steps, seeds: {len(group)}"]))
     table = Table("", *heads, title="mean ± sample standard deviation over seeds")
     values = [[numbers(found) for found in group] for group in groups.values()]
     for name, meaning in NUMBERS.items():
@@ -162,10 +198,10 @@ def main() -> None:
     parser.add_argument("--commands", action="store_true", help="print the runs of the study")
     arguments = parser.parse_args()
     if arguments.commands:
-        for preset, k in STUDY:
+        for name, options in STUDY.items():
             for seed in SEEDS:
-                out = f"runs/mechanisms/{preset}-k{k}-s{seed}"
-                print(f"tcm mechanisms --data.benchmark digits --preset {preset} --k {k} --seed {seed} --out {out}")
+                words = ["tcm mechanisms --data.benchmark digits", options, f"--seed {seed}"]
+                print(*filter(None, words), f"--out runs/mechanisms/{name}-s{seed}")
         return
     if not arguments.runs:
         parser.error("name the folders of runs, or ask for the --commands that make them")

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from averaging import register
 from PIL import Image
 
 from tcm.cli import main
@@ -34,10 +35,12 @@ def draw(file: Path, seed: int = 0) -> Path:
     return file
 
 
-def draw_domain(folder: Path, classes: tuple[str, ...] = ("cup", "hat", "key"), each: int = 4) -> Path:
+def draw_domain(
+    folder: Path, classes: tuple[str, ...] = ("cup", "hat", "key"), each: int = 4, first_seed: int = 0
+) -> Path:
     for index, name in enumerate(classes):
         for number in range(each):
-            draw(folder / name / f"{number}.jpg", seed=100 * index + number)
+            draw(folder / name / f"{number}.jpg", seed=first_seed + 100 * index + number)
     return folder
 
 
@@ -49,6 +52,7 @@ class World:
     run: Path  # a finished run of erm
     cache: Path
     here: Path  # for what a case makes
+    mechanisms: Path  # a finished and transported run of stage 1
 
     def words(self, text: str) -> list[str]:
         """The words of a command; the names in braces are places, and {folders}, {small} are the usual options."""
@@ -70,15 +74,18 @@ class World:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("bad-input")
-    for name in ("Art", "Clipart"):
-        draw_domain(root / "data" / name)
-    world = World(root / "data", root / "run", root / "cache", root)
+    for place, name in enumerate(("Art", "Clipart")):
+        draw_domain(root / "data" / name, first_seed=1000 * place)
+    world = World(root / "data", root / "run", root / "cache", root, root / "mechanisms")
     assert main(world.words("train erm {folders} {small} --out {run} --quiet")) == 0
+    assert main(world.words(MECHANISMS.replace("{here}/out", "{mechanisms}") + "{folders} --quiet")) == 0
+    assert main(world.words("transport {mechanisms} --device cpu --quiet")) == 0
     return world
 
 
 @pytest.fixture
-def world(shared: World, tmp_path: Path) -> World:
+def world(shared: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    register(monkeypatch)
     return dataclasses.replace(shared, here=tmp_path)
 
 
@@ -444,6 +451,112 @@ MECHANISMS_CASES = (
 )
 
 
+USE = "train averaging {folders} {small} --out {here}/out --mechanisms "
+OWN_USE = OWN.replace("erm", "averaging") + " --mechanisms {mechanisms}"
+
+
+def own_mechanisms(spoil: Callable[[Path], object]) -> Prepare:
+    """The finished and transported run of stage 1 as a copy in `here`, with something done to it."""
+    return lambda world: spoil(Path(shutil.copytree(world.mechanisms, world.here / "mechanisms")))
+
+
+def relabelled(**changed: object) -> Callable[[Path], None]:
+    """Makes the source's transported images say something else of themselves."""
+
+    def spoil(run: Path) -> None:
+        file = run / "transported" / "source" / "index.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+
+    return spoil
+
+
+def transported_in_part(run: Path) -> None:
+    index = run / "transported" / "target" / "index.json"
+    (index.parent / "progress.json").write_text(json.dumps({**json.loads(index.read_text()), "done": 3}))
+    index.unlink()
+
+
+COUNTERFACTUALS_CASES = (
+    Case(
+        "counterfactuals without mechanisms",
+        USE.removesuffix("--mechanisms "),
+        ("averaging uses counterfactuals, but --mechanisms is not given", "tcm mechanisms", "tcm transport"),
+        absent="out",
+    ),
+    Case(
+        "mechanisms for a method without counterfactuals",
+        TRAIN + " --mechanisms {mechanisms}",
+        ("--mechanisms is given, but erm uses no counterfactuals", "leave it out"),
+        absent="out",
+    ),
+    Case("mechanisms that are not there", USE + "{here}/gone", ("/gone is no run folder", "--out of a run")),
+    Case("mechanisms of a method's run", USE + "{run}", ("/run holds no mechanisms", "tcm mechanisms run")),
+    Case(
+        "mechanisms that are not finished",
+        USE + "{here}/mechanisms",
+        ("/mechanisms is not finished", "repeat its train command"),
+        own_mechanisms(lambda run: (run / "model.safetensors").unlink()),
+    ),
+    Case(
+        "mechanisms that were not transported",
+        USE + "{here}/mechanisms",
+        ("transported/source holds no transported images", "tcm transport"),
+        own_mechanisms(lambda run: shutil.rmtree(run / "transported")),
+    ),
+    Case(
+        "mechanisms that were transported in part",
+        USE + "{here}/mechanisms",
+        ("transported/target is not finished: 3 of 12 images", "repeat tcm transport"),
+        own_mechanisms(transported_in_part),
+    ),
+    Case(
+        "damaged counterfactuals",
+        USE + "{here}/mechanisms",
+        ("transported/source is damaged", "repeat tcm transport"),
+        own_mechanisms(lambda run: truncate(run / "transported" / "source" / "images.npy")),
+    ),
+    Case(
+        "counterfactuals of another number of mechanisms",
+        USE + "{here}/mechanisms",
+        ("holds 3 counterfactuals of each image instead of 2", "delete it and repeat tcm transport"),
+        own_mechanisms(relabelled(k=3)),
+    ),
+    Case(
+        "counterfactuals of other mechanisms",
+        USE + "{here}/mechanisms",
+        ("transported/source was made by other mechanisms", "delete it and repeat tcm transport"),
+        own_mechanisms(relabelled(mechanisms="others")),
+    ),
+    Case(
+        "counterfactuals of another size",
+        USE + "{mechanisms} --data.size 40",
+        ("holds images of side 32 instead of 40", "name mechanisms that were trained", "the images of Art"),
+    ),
+    Case(
+        "counterfactuals of fewer images",
+        OWN_USE,
+        ("holds the counterfactuals of 12 images instead of 13", "the images of Art"),
+        own_source(lambda folder: draw(folder / "cup" / "9.jpg", seed=9)),
+    ),
+    Case(
+        "counterfactuals of other images",
+        OWN_USE,
+        ("transported/source was made of other images", "the images of Art"),
+        own_source(lambda folder: draw(folder / "cup" / "0.jpg", seed=9)),
+    ),
+    Case(
+        "mechanisms that go the other way",
+        USE.replace("{folders}", "--data.source-dir {data}/Clipart --data.target-dir {data}/Art") + "{mechanisms}",
+        ("was made of Art, which is the target of this run", "name mechanisms from Clipart to Art"),
+    ),
+    Case(
+        "mechanisms that cannot transform the crop",
+        USE + "{mechanisms} --data.crop 30",
+        ("--data.crop is 30", "need a multiple of 4", "change --data.crop"),
+    ),
+)
+
+
 def spoiled(file: str, change: Callable[[bytes], bytes], *, unfinished: bool = False) -> Prepare:
     """A copy of the run with one file changed; an unfinished run has no model yet."""
 
@@ -573,15 +686,17 @@ RUN_CASES = (
 
 
 @pytest.mark.parametrize(
-    "case", [*DATA_CASES, *LIST_CASES, *OPTION_CASES, *OUT_CASES, *RUN_CASES, *MECHANISMS_CASES], ids=str
+    "case",
+    [*DATA_CASES, *LIST_CASES, *OPTION_CASES, *OUT_CASES, *RUN_CASES, *MECHANISMS_CASES, *COUNTERFACTUALS_CASES],
+    ids=str,
 )
 def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.CaptureFixture[str], case: Case):
     case.prepare(world)
-    before = contents(world.here, world.data, world.run)
+    before = contents(world.here, world.data, world.run, world.mechanisms)
     said = refusal(capfd, world.words(case.command))
     for part in case.says:
         assert part.replace("{here}", str(world.here)) in said
-    after = contents(world.here, world.data, world.run)
+    after = contents(world.here, world.data, world.run, world.mechanisms)
     assert {file: after.get(file) for file in before} == before
     assert not case.absent or not (world.here / case.absent).exists()
 
@@ -617,7 +732,7 @@ def nobody(shared: World) -> Iterator[World]:
         (here / "mine").mkdir()
         here.chmod(0o755)
         (here / "mine").chmod(0o777)
-        world = World(here / "data", here / "run", here / "mine" / "cache", here / "mine")
+        world = World(here / "data", here / "run", here / "mine" / "cache", here / "mine", shared.mechanisms)
         if os.getuid() != 0:
             yield world
             return

@@ -11,27 +11,33 @@ from tcm.config import from_json, to_json
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.experiment import TrainConfig
-from tcm.learner import Batch
+from tcm.learner import Batch, Counterfactuals
 from tcm.methods import METHODS
-from tcm.methods.method import Method, Problem
+from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
+from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.run import Run
 from tcm.settings import make_fabric
 from tcm.train import Rhythm, fit
 
-CLASSES = 10
+CLASSES, K = 10, 2
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
 def build(name: str, seed: int = 0) -> Method:
     torch.manual_seed(seed)
-    return METHODS[name]().build(Problem(CLASSES, BackboneConfig("small").build()))
+    config, inverse = METHODS[name](), None
+    if uses_counterfactuals(config):
+        inverse = FrozenGenerators(GeneratorConfig(width=2, halvings=1, blocks=1, kernel=3).build() for _ in range(K))
+    return config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse))
 
 
 def random_batch() -> Batch:
     generator = torch.Generator().manual_seed(1)
     images = torch.rand(2, 8, 3, 32, 32, generator=generator)
-    return Batch(images[0], torch.arange(8), images[1])
+    return Batch(
+        images[0], torch.arange(8), images[1], Counterfactuals(*torch.rand(2, K, 8, 3, 32, 32, generator=generator))
+    )
 
 
 class Breaking:
@@ -51,7 +57,10 @@ def trained(name: str, digits: Task, folder: Path, breaks: list[int | None]) -> 
     for at in breaks:
         fabric = make_fabric("cpu", "fp32")
         config = TrainConfig(method=METHODS[name](), data=DataConfig(benchmark="digits")).resolved()
-        stream = Stream(*digits, batch=8, seed=5, view=config.data.view, device=fabric.device)
+        # Negatives serve as counterfactuals, whether the method looks at them or not.
+        made = (255 - digits.source.images)[:, None].expand(-1, K, -1, -1, -1)
+        made = made, (255 - digits.target.images)[:, None].expand(-1, K, -1, -1, -1)
+        stream = Stream(*digits, batch=8, seed=5, view=config.data.view, device=fabric.device, transported=made)
         method, run = build(name), Run(folder)
         run.start({"method_name": name})
         rhythm = Rhythm(steps=6, log_every=2, evaluate_every=100, save_every=3)
@@ -70,8 +79,9 @@ def test_an_update_is_finite_and_moves_the_weights(name: str):
     losses = method.update(random_batch(), 0.5, method.build_optimizers())
     assert losses
     assert all(torch.isfinite(loss) and loss.ndim == 0 and not loss.requires_grad for loss in losses.values())
-    still = [key for key, value in method.named_parameters() if torch.equal(value, before[key])]
+    still = [key for key, value in method.named_parameters() if value.requires_grad and torch.equal(value, before[key])]
     assert still == []
+    assert all(torch.equal(value, before[key]) for key, value in method.named_parameters() if not value.requires_grad)
 
 
 @every_method
@@ -117,4 +127,5 @@ def test_the_command_line_offers_every_method():
 
 def test_no_batch_can_carry_target_labels():
     assert not [field for field in Batch._fields if "label" in field and field != "labels"]
-    assert Batch._fields == ("source", "labels", "target")
+    assert Batch._fields == ("source", "labels", "target", "counterfactuals")
+    assert Counterfactuals._fields == ("source", "target")

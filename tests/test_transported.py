@@ -125,10 +125,13 @@ def test_foreign_folders_are_refused_by_readers(store: ImageStore, tmp_path: Pat
         "was made of other images": packed(tmp_path / "other", seed=1),
     }
     for found, other in others.items():
-        with pytest.raises(InputError, match=f"out {found}; transport the images of photos into another --out"):
+        with pytest.raises(InputError, match=f"out {found}; name mechanisms .* on the images of photos"):
             open_transported(tmp_path / "out", other)
     with pytest.raises(InputError, match="holds 3 counterfactuals of each image instead of 4"):
         open_transported(tmp_path / "out", store, k=4)
+    with pytest.raises(InputError, match="was made by other mechanisms, those of runs/m; delete it and repeat"):
+        open_transported(tmp_path / "out", store, mechanisms="other")
+    open_transported(tmp_path / "out", store, K, "hash")
 
 
 @pytest.mark.parametrize("until", [2, COUNT])

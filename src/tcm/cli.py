@@ -41,6 +41,10 @@ COMMANDS = {
         "Train with domain-adversarial features (Ganin et al., 2016).",
         "tcm train dann --data.root office-home --data.source Art --data.target Clipart --out runs/a2c",
     ),
+    "train tcm": Command(
+        "Stage 2: train with the counterfactuals that tcm transport wrote.",
+        "tcm train tcm --data.benchmark digits --mechanisms runs/mechanisms --out runs/tcm",
+    ),
     "mechanisms": Command(
         "Stage 1: learn k mechanisms that carry images between the domains.",
         "tcm mechanisms --data.benchmark digits --k 4 --out runs/mechanisms",

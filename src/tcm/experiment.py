@@ -1,6 +1,7 @@
 """A whole run: data, method, training, evaluation, and the folder that holds the result."""
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,10 +11,11 @@ import torch
 from tcm.config import from_json, to_json
 from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
-from tcm.errors import InputError
+from tcm.errors import InputError, shown
 from tcm.evaluate import accuracies, probabilities
+from tcm.mechanisms.handover import Handover, open_handover, rebuilt_inverse
 from tcm.methods import METHODS, MethodConfig
-from tcm.methods.method import Method, Problem
+from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
 from tcm.outcome import write_outcome
 from tcm.run import Run
@@ -28,6 +30,9 @@ class TrainConfig(RunConfig, Generic[M]):
     """A training run of a method."""
 
     method: M
+    mechanisms: Path | None = None
+    """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
+    counterfactuals take it."""
     steps: int | None = None
     """Training steps. Default: 10000, digits 600."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
@@ -40,7 +45,8 @@ class TrainConfig(RunConfig, Generic[M]):
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=crop < 64)
         backbone.require_crop(crop)
-        return dataclasses.replace(settled, backbone=backbone)
+        mechanisms = self.mechanisms and Path(os.path.abspath(self.mechanisms.expanduser()))
+        return dataclasses.replace(settled, backbone=backbone, mechanisms=mechanisms)
 
 
 class Trained(NamedTuple):
@@ -54,15 +60,20 @@ class Trained(NamedTuple):
 
 def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
     """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
+    require_mechanisms(name, config)
     config = config.resolved()
     fabric, run = open_run(config, out, {"method_name": name})
     if run.finished:
         return False
     try:
         task = load_task(config.data, quiet)
-        stream = open_stream(config, task, fabric)
+        given = open_handover(config.mechanisms, task, config.data.view.crop) if config.mechanisms else None
+        if given:
+            require_same_inverse(run, given, f"--mechanisms {config.mechanisms}")
+        stream = open_stream(config, task, fabric, given and given.transported)
         torch.manual_seed(derived_seed(config.seed, "weights"))
-        method = config.method.build(Problem(len(task.source.classes), config.backbone.build()))
+        problem = Problem(len(task.source.classes), config.backbone.build(), given and given.inverse)
+        method = config.method.build(problem)
     except InputError:
         run.take_back_start()
         raise
@@ -80,8 +91,27 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     )
     write_outcome(run, fabric, name, method.eval(), task, crop=config.data.view.crop, step=config.rhythm.steps)
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
-    run.save_model(method.state_dict(), about)
+    run.save_model(method.state_dict(), {**about, "inverse": given.about} if given else about)
     return True
+
+
+def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:
+    """An error unless mechanisms are given to a method that uses them, and to no other."""
+    if uses_counterfactuals(config.method) and config.mechanisms is None:
+        remedy = "name the --out of a tcm mechanisms run whose images tcm transport has written"
+        raise InputError(f"{name} uses counterfactuals, but --mechanisms is not given; {remedy}")
+    if config.mechanisms is not None and not uses_counterfactuals(config.method):
+        raise InputError(f"--mechanisms is given, but {name} uses no counterfactuals; leave it out")
+
+
+def require_same_inverse(run: Run, given: Handover, where: str) -> None:
+    """An error if the run was begun with other mechanisms than those that the folder holds now."""
+    state = run.load_state(torch.device("cpu"))
+    begun = state.get("learner", {}) if state else {}
+    for name, now in given.inverse.state_dict().items():
+        if not torch.equal(begun.get(f"inverse.{name}", now), now):
+            found = f"{shown(where)} holds other mechanisms than those that {shown(run.folder)} was begun with"
+            raise InputError(f"{found}; restore them or choose another --out")
 
 
 def load_trained(folder: Path) -> Trained:
@@ -94,7 +124,8 @@ def load_trained(folder: Path) -> Trained:
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; it has {", ".join(METHODS)}')
     config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))
     classes = tuple(about["classes"])
-    method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False)))
+    inverse = rebuilt_inverse(about["inverse"], str(folder)) if "inverse" in about else None
+    method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))
     try:
         method.load_state_dict(tensors)
     except RuntimeError as error:

@@ -7,12 +7,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+class Counterfactuals(NamedTuple):
+    """What the k mechanisms make of a batch's images, under the crop and the flip of each image itself."""
+
+    source: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i(x_s)
+    target: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i^-1(x_t)
+
+
 class Batch(NamedTuple):
     """What a learner sees of one step. There is no field for target labels, so no method can look at them."""
 
     source: Tensor  # [batch, 3, height, width] in [0, 1]
     labels: Tensor  # [batch], classes of the source images
     target: Tensor  # [batch, 3, height, width] in [0, 1]
+    counterfactuals: Counterfactuals | None = None  # of a run with --mechanisms
 
 
 class Learner(nn.Module, ABC):

@@ -40,3 +40,40 @@ def critic_loss(on_real: Tensor, on_transported: Tensor) -> Tensor:
     The mean over the transported images of all k mechanisms is the paper's 1/k sum. The factor 1/2 is CycleGAN's.
     """
     return 0.5 * ((on_real - 1).square().mean() + on_transported.square().mean())
+
+
+def agreement(logits: Tensor, sharpness: float) -> Tensor:
+    """How far the predictions on an image's views [views, batch, classes] are from their mean, sharpened.
+
+    The mean over views is Eq. (1) evaluated directly; it teaches every view and learns nothing from them. It is raised
+    to the power `sharpness` and normalised. The cross-entropy, mean over views and images.
+    """
+    mean = logits.detach().float().softmax(dim=-1).mean(dim=0) ** sharpness
+    teacher = mean / mean.sum(dim=-1, keepdim=True)
+    return -(teacher * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean()
+
+
+def vae_loss(restored: Tensor, original: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """L_v, Eq. (9), mean over the batch: -E log P(x | z) + KL(Q(z | x) || N(0, I)).
+
+    The logarithm is missing in the paper. P(x | z) has variance 1 in every feature, so its negative logarithm is half
+    the squared error, summed over the features, up to a constant.
+    """
+    kind = torch.promote_types(restored.dtype, torch.float32)
+    mean, log_variance = mean.to(kind), log_variance.to(kind)
+    error = 0.5 * (restored.to(kind) - original.to(kind)).square().sum(dim=-1)
+    divergence = 0.5 * (log_variance.exp() + mean.square() - 1 - log_variance).sum(dim=-1)
+    return (error + divergence).mean()
+
+
+def proxy_loss(
+    on_source: Tensor, on_transported_source: Tensor, on_target: Tensor, on_transported_target: Tensor
+) -> Tensor:
+    """-L_p, Eq. (10), from logits: the discriminators' binary cross-entropy, features of real images 1.
+
+    D_s judges source images and transported target images, D_t target images and transported source images. The mean
+    over all counterfactuals, [k, batch, 1], is the paper's 1/k sum. The discriminators minimise it; through a gradient
+    reversal layer the backbone maximises it.
+    """
+    real = F.softplus(-on_source).mean() + F.softplus(-on_target).mean()
+    return real + F.softplus(on_transported_source).mean() + F.softplus(on_transported_target).mean()

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from tcm.config import to_json
 from tcm.data.stream import Stream
@@ -104,10 +105,12 @@ def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric
     return fabric, run
 
 
-def open_stream(config: RunConfig, task: Task, fabric: Fabric) -> Stream:
-    """The batches of a resolved config's run."""
+def open_stream(
+    config: RunConfig, task: Task, fabric: Fabric, transported: tuple[Tensor, Tensor] | None = None
+) -> Stream:
+    """The batches of a resolved config's run, with the counterfactuals of both domains' images if there are any."""
     options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
-    return Stream(*task, **options)
+    return Stream(*task, **options, transported=transported)
 
 
 def place(fabric: Fabric, learner: Learner, config: RunConfig) -> None:

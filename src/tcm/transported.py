@@ -74,15 +74,24 @@ class Transported:
     index: Index
 
 
-def open_transported(folder: Path, store: ImageStore, k: int | None = None) -> Transported:
-    """The counterfactuals in `folder` of that store's images; an error unless they are whole and of these images."""
-    wanted = {"format": FORMAT, "size": store.size, "images": len(store), "originals": store.fingerprint}
+def open_transported(
+    folder: Path, store: ImageStore, k: int | None = None, mechanisms: str | None = None
+) -> Transported:
+    """The counterfactuals in `folder` of that store's images; an error unless they are whole and of these images.
+
+    `k` and `mechanisms`, if given, are the number and the hash of those that must have made them.
+    """
     index, done = read_index(folder)
     if index is None:
         raise InputError(f"{shown(folder)} holds no transported images; make them with tcm transport RUN")
-    foreign = index.mismatch(wanted if k is None else {**wanted, "k": k})
+    foreign = index.mismatch({"size": store.size, "images": len(store), "originals": store.fingerprint})
     if foreign:
-        raise InputError(f"{shown(folder)} {foreign}; transport the images of {shown(store.name)} into another --out")
+        remedy = f"name mechanisms that were trained and transported on the images of {shown(store.name)}"
+        raise InputError(f"{shown(folder)} {foreign}; {remedy}")
+    made_with = {"format": FORMAT, "k": k, "mechanisms": mechanisms}
+    stale = index.mismatch({name: value for name, value in made_with.items() if value is not None})
+    if stale:
+        raise InputError(f"{shown(folder)} {stale}; delete it and repeat tcm transport")
     if done is not None:
         found = f"{shown(folder)} is not finished: {done} of {index.images} images are transported"
         raise InputError(f"{found}; repeat tcm transport {shown(index.run)}")

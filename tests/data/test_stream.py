@@ -1,22 +1,43 @@
 import pytest
 import torch
+from torch import Tensor
 
 from tcm.data.augment import View
 from tcm.data.stream import Stream, derived_seed, indices_at
 from tcm.data.task import Task
 from tcm.errors import InputError
+from tcm.learner import Batch
 
 CPU = torch.device("cpu")
+K = 3
 
 
-def stream(digits: Task, resident: bool | None = None, seed: int = 0, batch: int = 16) -> Stream:
-    return Stream(*digits, batch=batch, seed=seed, view=View(28, True, 1), device=CPU, resident=resident)
+def stream(
+    digits: Task,
+    resident: bool | None = None,
+    seed: int = 0,
+    batch: int = 16,
+    transported: tuple[Tensor, Tensor] | None = None,
+) -> Stream:
+    view = View(28, True, 1)
+    return Stream(*digits, batch=batch, seed=seed, view=view, device=CPU, transported=transported, resident=resident)
+
+
+def tensors(batch: Batch) -> list[Tensor]:
+    return [batch.source, batch.labels, batch.target, *(batch.counterfactuals or ())]
+
+
+def darkened(digits: Task) -> tuple[Tensor, Tensor]:
+    source, target = (
+        torch.stack([(store.images.int() - i).clamp(min=0).byte() for i in range(K)], dim=1) for store in digits
+    )
+    return source, target
 
 
 def test_a_batch_is_a_function_of_seed_and_step(digits: Task):
     one, two, other = stream(digits), stream(digits), stream(digits, seed=1)
     two.batch(3)
-    for a, b in zip(one.batch(7), two.batch(7), strict=True):
+    for a, b in zip(tensors(one.batch(7)), tensors(two.batch(7)), strict=True):
         assert torch.equal(a, b)
     assert not torch.equal(one.batch(7).source, one.batch(8).source)
     assert not torch.equal(one.batch(7).source, other.batch(7).source)
@@ -25,7 +46,38 @@ def test_a_batch_is_a_function_of_seed_and_step(digits: Task):
 def test_images_fed_ahead_of_time_are_the_same(digits: Task):
     resident, fed = stream(digits), stream(digits, resident=False)
     for step in (0, 1, 2, 9, 4, 63, 64, 200, 65):  # in order, then jumping as a resumed run does
-        for a, b in zip(resident.batch(step), fed.batch(step), strict=True):
+        for a, b in zip(tensors(resident.batch(step)), tensors(fed.batch(step)), strict=True):
+            assert torch.equal(a, b)
+
+
+def test_counterfactuals_are_cut_like_their_images(digits: Task):
+    """The i-th is the original darkened by i, so it must be the batch's image darkened by i."""
+    shown = stream(digits, transported=darkened(digits))
+    for step in (0, 70):
+        batch, plain = shown.batch(step), stream(digits).batch(step)
+        assert plain.counterfactuals is None
+        assert batch.counterfactuals is not None
+        assert torch.equal(batch.source, plain.source)
+        assert torch.equal(batch.labels, plain.labels)
+        assert torch.equal(batch.target, plain.target)
+        for images, made in zip((batch.source, batch.target), batch.counterfactuals, strict=True):
+            assert made.shape == (K, *images.shape)
+            assert made.dtype == images.dtype
+            for i in range(K):
+                assert torch.equal(made[i], ((images * 255).round() - i).clamp(min=0) / 255)
+            assert made.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("only_made", [True, False])
+def test_counterfactuals_fed_ahead_of_time_are_the_same(digits: Task, monkeypatch: pytest.MonkeyPatch, only_made: bool):
+    """All are fed, or the counterfactuals alone where only the images fit the device."""
+    made = darkened(digits)
+    resident = stream(digits, transported=made)
+    monkeypatch.setattr("tcm.data.stream.fits", lambda parts, device: len(parts) == 3)
+    fed = stream(digits, transported=made, resident=None if only_made else False)
+    assert [part.resident for part in fed._parts] == [only_made] * 3 + [False] * 2
+    for step in (0, 1, 2, 9, 4, 63, 64, 200, 65):
+        for a, b in zip(tensors(resident.batch(step)), tensors(fed.batch(step)), strict=True):
             assert torch.equal(a, b)
 
 

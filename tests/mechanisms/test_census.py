@@ -88,7 +88,7 @@ def test_judged_together_the_work_is_what_is_changed():
     together = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), judged="together")
     bank = together.build(3, 16, 10, len(CLASSES))
     bank.moved[:, 0, :2] = 0.3
-    bank.moved[:, 1, 2:] = 0.01  # small, but nobody else does it
+    bank.moved[:, 1, 2:] = 0.1  # small, but nobody else does it
     win_all = torch.zeros_like(bank.wins)
     win_all[2] = 5  # its images look best, since it leaves them as they are
     bank.wins.copy_(win_all)
@@ -130,3 +130,15 @@ def test_what_the_user_is_told():
         "Mechanisms that are left: 3",
         "Mechanism 2 is dead: it does next to nothing; a longer run would drop it",
     ]
+
+
+def test_judged_together_no_more_are_kept_than_bands_that_change():
+    config = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), judged="together", overlap=1.0)
+    bank = config.build(6, 16, 10, len(CLASSES))
+    # Two mechanisms share the level, two the colour, two the detail; contrast hardly changes.
+    bank.moved[:] = torch.tensor(
+        [[3, 0, 0, 0], [0, 0, 0, 2], [0, 0, 1, 0], [2, 0, 0, 0], [0, 0.01, 0, 1], [0, 0, 0.5, 0]]
+    )
+    census = Census(bank, CLASSES, drops=True)
+    assert [census()["k"] for _ in range(PATIENCE + 1)] == [6, 3, 3]
+    assert bank.living == [0, 1, 2]

@@ -6,7 +6,7 @@ from torch import nn
 
 from tcm.errors import InputError
 from tcm.nn.critic import CriticConfig
-from tcm.nn.generator import GeneratorConfig, InstanceNorm, ResidualBlock
+from tcm.nn.generator import FrozenGenerators, GeneratorConfig, InstanceNorm, ResidualBlock
 
 
 def described(network: nn.Sequential) -> list[str]:
@@ -115,3 +115,24 @@ def test_the_norm_is_torchs():
     variance, mean = torch.var_mean(x, dim=(2, 3), keepdim=True, correction=0)
     torch.testing.assert_close((x - mean) * torch.rsqrt(variance + 1e-5), nn.InstanceNorm2d(5)(x))
     assert InstanceNorm()(x.to("meta")).shape == x.shape
+
+
+def test_frozen_generators_learn_nothing_and_stay_in_range(monkeypatch: pytest.MonkeyPatch):
+    networks = [GeneratorConfig(width=2, halvings=1, blocks=1, residual=True).build() for _ in range(3)]
+    for network in networks:
+        for parameter in network.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    frozen = FrozenGenerators(networks)
+    images = torch.rand(5, 3, 16, 16, requires_grad=True)
+    made = frozen.train()(images)
+    assert made.shape == (3, 5, 3, 16, 16)
+    assert made.min() == 0
+    assert made.max() == 1
+    assert not made.requires_grad
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+    assert not any(module.training for module in frozen.modules())
+    expected = torch.stack([(network(2 * images - 1) + 1) / 2 for network in networks]).clamp(0, 1)
+    torch.testing.assert_close(made, expected)
+    # Two images at a time give the same.
+    monkeypatch.setattr("tcm.nn.generator.PIXELS_AT_ONCE", 2 * 16 * 16)
+    torch.testing.assert_close(frozen(images), made)

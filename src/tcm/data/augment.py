@@ -50,9 +50,15 @@ def cut(images: Tensor, chosen: Squares) -> Tensor:
     return images[chosen.indices[:, None, None], chosen.rows[:, :, None], chosen.columns[:, None, :]]
 
 
+def cut_all(images: Tensor, chosen: Squares) -> Tensor:
+    """The chosen squares of all k counterfactuals uint8 [n, k, size, size, 3]: uint8 [k, batch, crop, crop, 3]."""
+    each = torch.arange(images.shape[1], device=images.device)[:, None, None, None]
+    return images[chosen.indices[:, None, None], each, chosen.rows[:, :, None], chosen.columns[:, None, :]]
+
+
 def as_input(pixels: Tensor) -> Tensor:
-    """Float images [batch, 3, height, width] in [0, 1] of uint8 [batch, height, width, 3], in channels-last memory."""
-    return pixels.permute(0, 3, 1, 2).float().div_(255)
+    """Float images [..., 3, height, width] in [0, 1] of uint8 [..., height, width, 3], in channels-last memory."""
+    return pixels.movedim(-1, -3).float().div_(255)
 
 
 def as_stored(images: Tensor) -> Tensor:

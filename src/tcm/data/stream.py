@@ -3,18 +3,20 @@
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
-from tcm.data.augment import Squares, View, as_input, cut, random_cuts, squares
+from tcm.data.augment import Squares, View, as_input, cut, cut_all, random_cuts, squares
 from tcm.data.store import ImageStore
 from tcm.errors import InputError
-from tcm.learner import Batch
+from tcm.learner import Batch, Counterfactuals
 
 BLOCK = 64  # steps whose random choices are drawn together: a step then costs the host next to nothing
 SIDES = ("source", "target")
 CHUNK = 8  # steps that the host gathers at once when the images do not fit the device: few hand-overs between threads
+CHUNK_OF_MANY = 2  # the same where each image comes with its counterfactuals, so that host memory holds them
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -42,12 +44,20 @@ def indices_at(seed: int, side: str, number: int, batch: int, count: int) -> Ten
     return orders[start : start + batch]
 
 
+class Part(NamedTuple):
+    """What a batch takes of one domain: images, labels or counterfactuals, one row an image."""
+
+    rows: Tensor
+    side: int  # of SIDES
+    resident: bool  # whether the rows live on the device
+
+
 class Stream:
     """The training batches of a pair of stores.
 
-    If both stores fit the device they live there. If not, the host gathers whole images out of the memory-mapped
-    files a few batches ahead, into pinned memory that copies to the device on its own. Squares are always cut on
-    the device.
+    What fits the device lives there: everything, or else the images without their counterfactuals. Of the rest, the
+    host gathers whole images out of the memory-mapped files a few batches ahead, into pinned memory that copies to the
+    device on its own. Squares are always cut on the device.
     """
 
     def __init__(
@@ -59,33 +69,47 @@ class Stream:
         seed: int,
         view: View,
         device: torch.device,
+        transported: tuple[Tensor, Tensor] | None = None,
         resident: bool | None = None,
     ):
+        """`transported` are the counterfactuals of both stores' images in their order: uint8 [n, k, size, size, 3]."""
         for store in (source, target):
             if not 1 <= batch <= len(store):
                 raise InputError(
                     f"--batch is {batch}, but {store.name} has {len(store)} images; give 1 to {len(store)}"
                 )
         self.stores, self.batch_size, self.seed, self.view, self.device = (source, target), batch, seed, view, device
-        self.resident = fits(self.stores, device) if resident is None else resident
-        self._images = [store.images.to(device) if self.resident else store.images for store in self.stores]
-        self._labels = source.labels.to(device) if self.resident else source.labels
-        self._thread = None if self.resident else ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._ahead: dict[int, Future[tuple[Tensor, ...]]] = {}
+        images, made = [source.images, source.labels, target.images], list(transported or ())
+        all_fit, images_fit = (
+            fits(parts, device) if resident is None else resident for parts in (images + made, images)
+        )
+        there = [all_fit or images_fit] * len(images) + [all_fit] * len(made)
+        self._parts = [
+            Part(rows.to(device) if kept else rows, side, kept)
+            for rows, side, kept in zip(images + made, (0, 0, 1, 0, 1), there, strict=False)
+        ]
+        self._thread = None if all(there) else ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self._chunk = CHUNK_OF_MANY if made else CHUNK
+        self._ahead: dict[int, Future[list[Tensor]]] = {}
         self._blocks: dict[int, tuple[Squares, ...]] = {}
 
     def batch(self, step: int) -> Batch:
         """The batch of this step, on the device."""
-        source, target = self.plan(step)
+        source, (labels, labelled), target, *made = self._rows(step)
+        counterfactuals = Counterfactuals(*(as_input(cut_all(*part)) for part in made)) if made else None
+        return Batch(as_input(cut(*source)), labels[labelled.indices], as_input(cut(*target)), counterfactuals)
+
+    def _rows(self, step: int) -> list[tuple[Tensor, Squares]]:
+        """The rows of every part on the device, and which pixels of which of them make up this step."""
+        plan = self.plan(step)
         if self._thread is None:
-            labels = self._labels[source.indices]
-            source_pixels, target_pixels = cut(self._images[0], source), cut(self._images[1], target)
-        else:
-            in_order = torch.arange(self.batch_size, device=self.device)
-            source_images, target_images, labels = self._fed(step, self._thread)
-            source_pixels = cut(source_images, source._replace(indices=in_order))
-            target_pixels = cut(target_images, target._replace(indices=in_order))
-        return Batch(as_input(source_pixels), labels, as_input(target_pixels))
+            return [(part.rows, plan[part.side]) for part in self._parts]
+        in_order = torch.arange(self.batch_size, device=self.device)
+        fed = iter(self._fed(step, self._thread))
+        return [
+            (part.rows, plan[part.side]) if part.resident else (next(fed), plan[part.side]._replace(indices=in_order))
+            for part in self._parts
+        ]
 
     def plan(self, step: int) -> tuple[Squares, Squares]:
         """Which pixels of which source and target images make up this step."""
@@ -108,8 +132,8 @@ class Stream:
         return indices_at(self.seed, SIDES[side], number, BLOCK * self.batch_size, len(self.stores[side]))
 
     def _fed(self, step: int, thread: ThreadPoolExecutor) -> list[Tensor]:
-        """Source images, target images and source labels of this step, copied to the device; the next are begun."""
-        chunk, place = divmod(step, CHUNK)
+        """This step's rows of the parts that are not resident, copied to the device; the next are begun."""
+        chunk, place = divmod(step, self._chunk)
         for old in [known for known in self._ahead if known not in (chunk, chunk + 1)]:
             self._ahead.pop(old).cancel()
         for wanted in (chunk, chunk + 1):
@@ -118,23 +142,23 @@ class Stream:
         rows = slice(place * self.batch_size, (place + 1) * self.batch_size)
         return [part[rows].to(self.device, non_blocking=True) for part in self._ahead[chunk].result()]
 
-    def _gathered(self, chunk: int) -> tuple[Tensor, ...]:
-        """Whole images and labels of a chunk's steps in host memory, pinned if there is a GPU to copy them to."""
-        number, place = divmod(chunk * CHUNK, BLOCK)
-        rows = slice(place * self.batch_size, (place + CHUNK) * self.batch_size)
-        source, target = (self._indices(side, number)[rows] for side in (0, 1))
+    def _gathered(self, chunk: int) -> list[Tensor]:
+        """The same of a chunk's steps in host memory, pinned if there is a GPU to copy them to."""
+        number, place = divmod(chunk * self._chunk, BLOCK)
+        rows = slice(place * self.batch_size, (place + self._chunk) * self.batch_size)
+        chosen = [self._indices(side, number)[rows] for side in (0, 1)]
         pin = self.device.type == "cuda"
 
-        def gathered(kept: Tensor, chosen: Tensor) -> Tensor:
-            out = torch.empty((len(chosen), *kept.shape[1:]), dtype=kept.dtype, pin_memory=pin)
-            return torch.index_select(kept, 0, chosen, out=out)
+        def gathered(part: Part) -> Tensor:
+            out = torch.empty((len(chosen[part.side]), *part.rows.shape[1:]), dtype=part.rows.dtype, pin_memory=pin)
+            return torch.index_select(part.rows, 0, chosen[part.side], out=out)
 
-        return gathered(self._images[0], source), gathered(self._images[1], target), gathered(self._labels, source)
+        return [gathered(part) for part in self._parts if not part.resident]
 
 
-def fits(stores: tuple[ImageStore, ...], device: torch.device) -> bool:
-    """Whether the images may live on the device: always on the CPU (memory-mapped), else in half its free memory."""
+def fits(parts: list[Tensor], device: torch.device) -> bool:
+    """Whether these may live on the device: always on the CPU (memory-mapped), else in half its free memory."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    return sum(store.images.numel() for store in stores) < free / 2
+    return sum(part.nbytes for part in parts) < free / 2

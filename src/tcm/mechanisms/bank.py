@@ -22,6 +22,7 @@ from tcm.nn.generator import Generator, GeneratorConfig
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 MEMORY = 0.9  # of what the mechanisms changed in earlier steps
+UNUSED = 0.1  # of the strongest band's change: a band with less is not what the domains differ in
 
 
 @dataclass(frozen=True)
@@ -327,8 +328,19 @@ class MechanismBank(Learner):
         if self.config.judged == "alone":
             won = self.wins[self.living].sum(dim=1)
             return (won / won.sum().clamp(min=1)).tolist()
-        moved = self.moved[:, self.living]
+        moved = self.moved[:, self.living][..., self.used_bands()]
         return (moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).mean(dim=(0, 2)).tolist()
+
+    def used_bands(self) -> Tensor:
+        """Which bands change at all, [bands], as true or false."""
+        whole = self.moved[:, self.living].sum(dim=1).mean(dim=0)
+        return whole >= UNUSED * whole.max()
+
+    def supported(self) -> int:
+        """How many mechanisms the data can keep apart: judged together, as many as there are bands that change."""
+        if self.config.judged == "alone":
+            return self.k
+        return int(self.used_bands().sum())
 
     def drop(self, numbers: list[int]) -> None:
         """Goes on without these mechanisms."""

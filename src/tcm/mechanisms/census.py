@@ -28,6 +28,8 @@ class Census:
         }
         bank.wins.zero_()
         dead = {number for number, share in standing.items() if share < LEAST / bank.k}
+        if self.drops:  # the weakest of more mechanisms than the data can keep apart
+            dead |= set(sorted(standing, key=standing.__getitem__)[: max(bank.k - bank.supported(), 0)])
         for number in range(len(bank.mechanisms)):
             bank.idle[number] = bank.idle[number] + 1 if number in dead else 0
         row["dead"] = len(dead)

@@ -32,7 +32,7 @@ IN_FLIGHT = 3  # batches between the device and the disk
 LARGEST_BATCH = 256
 
 
-class Counterfactuals(NamedTuple):
+class Carried(NamedTuple):
     """Images under all k mechanisms: M_i(x_s) of source images, M_i^-1(x_t) of target images."""
 
     images: Tensor  # uint8 [batch, k, side, side, 3]
@@ -129,13 +129,13 @@ def weights_hash(folder: Path) -> str:
 
 
 @torch.inference_mode()
-def counterfactuals(fabric: Fabric, bank: MechanismBank, origin: Side, pixels: Tensor) -> Counterfactuals:
+def counterfactuals(fabric: Fabric, bank: MechanismBank, origin: Side, pixels: Tensor) -> Carried:
     """What all mechanisms make of stored images [batch, side, side, 3] on the device, and who does it best (Eq. 2)."""
     with fabric.autocast():
         losses, carried = bank.scored(2 * as_input(pixels) - 1, origin)
     losses = losses.float()
     made = as_stored((carried.float() + 1) / 2)  # [k, batch, side, side, 3]
-    return Counterfactuals(made.transpose(0, 1).contiguous(), winners(losses), losses.T.contiguous())
+    return Carried(made.transpose(0, 1).contiguous(), winners(losses), losses.T.contiguous())
 
 
 def win_shares(out: Path) -> dict[Side, list[float]]:
@@ -170,7 +170,7 @@ def _fill(
     writer: Writer,
     images: Tensor,
     device: torch.device,
-    make: Callable[[Tensor], Counterfactuals],
+    make: Callable[[Tensor], Carried],
     stop: StopRequest,
     show: Callable[[], None],
 ) -> None:
@@ -225,7 +225,7 @@ def _read_ahead(images: Tensor, starts: Sequence[int], batch: int, device: torch
 class _Landed:
     """Counterfactuals on their way to host memory, while the device goes on."""
 
-    def __init__(self, made: Counterfactuals):
+    def __init__(self, made: Carried):
         self._tensors, self._arrived = list(made), None
         if made.images.is_cuda:
             pinned = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in made]

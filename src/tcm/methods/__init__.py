@@ -3,5 +3,6 @@
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import MethodConfig
+from tcm.methods.tcm import TCMConfig
 
-METHODS: dict[str, type[MethodConfig]] = {"erm": ERMConfig, "dann": DANNConfig}
+METHODS: dict[str, type[MethodConfig]] = {"erm": ERMConfig, "dann": DANNConfig, "tcm": TCMConfig}

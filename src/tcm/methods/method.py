@@ -10,6 +10,7 @@ from torch.optim import SGD, Optimizer
 
 from tcm.learner import Batch, Learner
 from tcm.nn.backbone import Backbone
+from tcm.nn.generator import FrozenGenerators
 from tcm.nn.heads import bottleneck, classifier
 from tcm.schedules import inverse_decay
 
@@ -20,14 +21,23 @@ class Problem:
 
     classes: int
     backbone: Backbone
+    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, for a method that uses counterfactuals
 
 
 class MethodConfig(Protocol):
-    """A frozen dataclass that builds its method."""
+    """A frozen dataclass that builds its method.
+
+    One whose method needs counterfactuals has a class attribute `uses_counterfactuals = True`.
+    """
 
     def build(self, problem: Problem) -> "Method":
         """The method, with fresh weights on top of the problem's backbone."""
         ...
+
+
+def uses_counterfactuals(config: MethodConfig) -> bool:
+    """Whether the method is to be given --mechanisms; most are not, so most configs need not say so."""
+    return getattr(config, "uses_counterfactuals", False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,7 @@ class Method(Learner):
         super().__init__()
         self.recipe = recipe
         self.backbone = problem.backbone
+        self.inverse = problem.inverse
         self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)
         self.classifier = classifier(recipe.bottleneck, problem.classes)
 
@@ -71,10 +82,16 @@ class Method(Learner):
         """Logits [batch, classes] of target images."""
         return self.classifier(self.features(images))
 
+    def inverse_counterfactuals(self, images: Tensor) -> Tensor:
+        """M_i^-1 of target images, all k: [k, batch, 3, height, width] in [0, 1], without gradients."""
+        assert self.inverse is not None, "the config must say that it uses counterfactuals"
+        return self.inverse(images)
+
     def build_optimizers(self) -> dict[str, Optimizer]:
         """One SGD; a pretrained backbone learns more slowly than the new layers."""
         recipe, backbone = self.recipe, list(self.backbone.parameters())
-        new = [parameter for parameter in self.parameters() if id(parameter) not in {id(p) for p in backbone}]
+        learning = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        new = [parameter for parameter in learning if id(parameter) not in {id(p) for p in backbone}]
         share = recipe.pretrained_lr if self.backbone.pretrained else 1.0
         groups = [{"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}]
         # One kernel for all parameters; on the CPU the plain loop is as fast.

@@ -1,5 +1,6 @@
 """The image-to-image network of a mechanism (Appendix A.3.1), of any width: 32 x 32 images use the same code."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -8,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tcm.errors import InputError
+
+PIXELS_AT_ONCE = 2**21  # of the images that frozen networks transform together: one map of the widest takes 0.5 GB
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,26 @@ class Generator(nn.Sequential):
         """The transported images; a residual network's may leave the range, by as much as its change is too large."""
         made = super().forward(input)
         return input + made if self.residual else made
+
+
+class FrozenGenerators(nn.ModuleList):
+    """k networks that have learnt what they will: without gradients, and always in evaluation mode."""
+
+    def __init__(self, networks: Iterable[Generator]):
+        super().__init__(networks)
+        self.requires_grad_(False)
+        self.eval()
+
+    def train(self, mode: bool = True) -> "FrozenGenerators":
+        """Stays in evaluation mode, whatever the method around it does."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        """What each makes [k, batch, 3, side, side] of images [batch, 3, side, side], both in [0, 1]."""
+        portions = (2 * images - 1).split(max(PIXELS_AT_ONCE // images.shape[-1] ** 2, 1))
+        made = torch.stack([torch.cat([network(portion) for portion in portions]) for network in self])
+        return ((made.float() + 1) / 2).clamp(0, 1)
 
 
 def initialise(module: nn.Module) -> None:

@@ -50,3 +50,24 @@ def discriminator(features: int, hidden: int = 1024) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(hidden, 1),
     )
+
+
+def plain_discriminator(features: int, hidden: int = 1024, dropout: float = 0.0) -> nn.Sequential:
+    """D_s or D_t of Appendix A.3.2, three linear layers without normalisation: features -> one logit.
+
+    Where `dropout` is above 0 it follows each hidden layer: 0.5 in the authors' code, none in the paper.
+    """
+    layers: list[nn.Module] = []
+    for width in (features, hidden):
+        layers += [nn.Linear(width, hidden), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+    return nn.Sequential(*layers, nn.Linear(hidden, 1)).apply(initialise_kaiming)
+
+
+def initialise_kaiming(module: nn.Module) -> None:
+    """Weights of a linear layer from N(0, 2 / inputs), biases 0 (Appendix A.3.2).
+
+    The appendix adds "with gain as 0.02": an option of the code it uses, which is without effect on this kind.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.kaiming_normal_(module.weight)
+        nn.init.zeros_(module.bias)

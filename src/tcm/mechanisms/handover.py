@@ -1,0 +1,67 @@
+"""What stage 2 takes over from stage 1: every image's counterfactuals, and the inverse mechanisms to predict with."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from tcm.config import from_json, to_json
+from tcm.data.store import ImageStore
+from tcm.data.task import Task
+from tcm.errors import InputError, shown
+from tcm.mechanisms.bank import SIDES
+from tcm.mechanisms.discovery import load_mechanisms
+from tcm.mechanisms.transport import weights_hash
+from tcm.nn.generator import FrozenGenerators, GeneratorConfig
+from tcm.transported import open_transported, read_index
+
+
+class Handover(NamedTuple):
+    """The mechanisms of a finished and transported run, for a task on the same images."""
+
+    transported: tuple[Tensor, Tensor]  # uint8 [n, k, size, size, 3], memory-mapped: M_i(x_s) and M_i^-1(x_t)
+    inverse: FrozenGenerators  # M_1^-1 to M_k^-1, on the CPU
+    generator: GeneratorConfig
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a saved model must say, so that `rebuilt_inverse` can make room for the inverse mechanisms in it."""
+        return {"k": len(self.inverse), "generator": to_json(self.generator)}
+
+
+def open_handover(folder: Path, task: Task, crop: int) -> Handover:
+    """The mechanisms of the run in `folder` and what they made of this task's images, to be cut to that side."""
+    config, bank = load_mechanisms(folder)
+    require_crop(folder, config.bank.generator, crop)
+    require_direction(folder / "transported" / "source", *task)
+    weights = weights_hash(folder)
+    source, target = (
+        open_transported(folder / "transported" / side, store, bank.k, weights).images
+        for side, store in zip(SIDES, task, strict=True)
+    )
+    inverse = FrozenGenerators(pair.network("source") for pair in bank.pairs())
+    return Handover((source, target), inverse, config.bank.generator)
+
+
+def rebuilt_inverse(about: dict[str, Any], where: str) -> FrozenGenerators:
+    """Networks for the inverse mechanisms of a saved model, whose weights are still to be loaded."""
+    generator = from_json(GeneratorConfig, about["generator"], where)
+    return FrozenGenerators(generator.build() for _ in range(about["k"]))
+
+
+def require_crop(folder: Path, generator: GeneratorConfig, crop: int) -> None:
+    """An error unless the inverse mechanisms return images of that side as large as they are."""
+    try:
+        generator.require_side(crop)
+    except InputError as error:
+        needed = f"a multiple of {2**generator.halvings}, {generator.smallest_image} or more"
+        found = f"--data.crop is {crop}, but the mechanisms of {shown(folder)} need {needed}"
+        raise InputError(f"{found}; change --data.crop") from error
+
+
+def require_direction(transported: Path, source: ImageStore, target: ImageStore) -> None:
+    """An error if the source's counterfactuals are those of the target: the mechanisms go the other way round."""
+    index, _ = read_index(transported)
+    if index is not None and index.originals == target.fingerprint != source.fingerprint:
+        found = f"{shown(transported)} was made of {shown(target.name)}, which is the target of this run"
+        raise InputError(f"{found}; name mechanisms from {shown(source.name)} to {shown(target.name)}")

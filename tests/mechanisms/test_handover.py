@@ -1,0 +1,50 @@
+"""What stage 2 is given of a finished and transported run."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tcm.cli import main
+from tcm.data.augment import as_input
+from tcm.data.task import Task
+from tcm.errors import InputError
+from tcm.mechanisms.discovery import load_mechanisms
+from tcm.mechanisms.handover import open_handover, rebuilt_inverse
+
+K = 3
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mechanisms") / "run"
+    options = ["--data.benchmark", "digits", "--steps", "10", "--batch", "4", "--k", str(K), "--device", "cpu", "-q"]
+    assert main(["mechanisms", *options, "--out", str(folder)]) == 0
+    assert main(["transport", str(folder), "--device", "cpu", "-q"]) == 0
+    return folder
+
+
+def test_counterfactuals_and_inverse_mechanisms_belong_together(run: Path, digits: Task):
+    given = open_handover(run, digits, crop=32)
+    for made, store in zip(given.transported, digits, strict=True):
+        assert made.shape == (len(store), K, 32, 32, 3)
+    made = given.inverse(as_input(digits.target.images[:4]))
+    stored = as_input(given.transported[1][:4]).transpose(0, 1)
+    torch.testing.assert_close(made, stored, rtol=0, atol=1 / 255)
+    assert torch.equal(made, load_mechanisms(run).bank.transport(as_input(digits.target.images[:4]), to="source"))
+
+
+def test_other_crops_are_fine_if_the_networks_return_them_whole(run: Path, digits: Task):
+    assert open_handover(run, digits, crop=28).inverse(torch.rand(1, 3, 28, 28)).shape == (K, 1, 3, 28, 28)
+    with pytest.raises(InputError, match=r"--data.crop is 27, but the mechanisms of .*/run need a multiple of 2"):
+        open_handover(run, digits, crop=27)
+
+
+def test_what_a_saved_model_says_rebuilds_its_networks(run: Path, digits: Task):
+    given = open_handover(run, digits, crop=32)
+    empty = rebuilt_inverse(given.about, "here")
+    empty.load_state_dict(given.inverse.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.equal(empty(images), given.inverse(images))
+    with pytest.raises(InputError, match='here has an unknown key "wdith"; did you mean "width"'):
+        rebuilt_inverse({"k": K, "generator": {"wdith": 8}}, "here")

@@ -1,0 +1,152 @@
+"""A whole run with counterfactuals: exact resume, and a model that needs no file but its own."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from averaging import Averaging, AveragingConfig, register
+
+from tcm.cli import main
+from tcm.data.stream import Stream
+from tcm.data.task import DataConfig, Task
+from tcm.errors import InputError
+from tcm.evaluate import probabilities
+from tcm.experiment import TrainConfig, load_trained, train
+from tcm.learner import Batch
+from tcm.mechanisms.discovery import load_mechanisms
+from tcm.run import Run
+from tcm.settings import make_fabric
+
+K = 2
+
+
+@pytest.fixture(scope="module")
+def mechanisms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of stage 1 on the digits, and its images."""
+    folder = tmp_path_factory.mktemp("stage-1") / "run"
+    options = ["--data.benchmark", "digits", "--steps", "20", "--batch", "4", "--k", str(K), "--device", "cpu", "-q"]
+    assert main(["mechanisms", *options, "--out", str(folder)]) == 0
+    assert main(["transport", str(folder), "--device", "cpu", "-q"]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def method(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+
+
+def config_of(mechanisms: Path) -> TrainConfig[AveragingConfig]:
+    return TrainConfig(
+        method=AveragingConfig(),
+        data=DataConfig(benchmark="digits"),
+        mechanisms=mechanisms,
+        steps=6,
+        batch=8,
+        log_every=2,
+        save_every=3,
+        evaluate_every=100,
+        device="cpu",
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(mechanisms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stage-2") / "run"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        register(monkeypatch)
+        assert train("averaging", config_of(mechanisms), folder, quiet=True)
+    return folder
+
+
+def break_off(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The power goes at this step."""
+    whole = Stream.batch
+
+    def batch(stream: Stream, step: int) -> Batch:
+        if step == at:
+            raise ConnectionError("the power is gone")
+        return whole(stream, step)
+
+    monkeypatch.setattr(Stream, "batch", batch)
+
+
+def interrupted(config: TrainConfig[AveragingConfig], folder: Path, at: int) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        break_off(monkeypatch, at)
+        with pytest.raises(ConnectionError):
+            train("averaging", config, folder, quiet=True)
+
+
+@pytest.mark.parametrize("at", [2, 3, 5])
+def test_resume_is_exact(mechanisms: Path, finished: Path, tmp_path: Path, at: int):
+    interrupted(config_of(mechanisms), tmp_path / "run", at)
+    assert train("averaging", config_of(mechanisms), tmp_path / "run", quiet=True)
+    assert Run(tmp_path / "run").model_file.read_bytes() == Run(finished).model_file.read_bytes()
+
+
+def test_the_method_learns_and_the_inverse_mechanisms_stay(mechanisms: Path, finished: Path):
+    method, bank = load_trained(finished).method, load_mechanisms(mechanisms).bank
+    assert method.inverse is not None
+    for network, pair in zip(method.inverse, bank.pairs(), strict=True):
+        for now, then in zip(network.parameters(), pair.to_source.parameters(), strict=True):
+            assert torch.equal(now, then)
+            assert not now.requires_grad
+    learning = {id(p) for group in method.build_optimizers()["sgd"].param_groups for p in group["params"]}
+    assert learning == {id(p) for name, p in method.named_parameters() if not name.startswith("inverse.")}
+    assert not any(network.training for network in method.train().inverse or ())
+    losses = [row for row in Run(finished).metrics() if "loss/entropy" in row]
+    assert [row["step"] for row in losses] == [2, 3, 4, 6]
+
+
+def test_inverse_counterfactuals_are_those_of_the_bank(mechanisms: Path, finished: Path, digits: Task):
+    method, bank = load_trained(finished).method, load_mechanisms(mechanisms).bank
+    images = torch.rand(5, 3, 32, 32, requires_grad=True)
+    found = method.inverse_counterfactuals(images)
+    assert found.shape == (K, 5, 3, 32, 32)
+    assert not found.requires_grad
+    assert torch.equal(found, bank.transport(images, to="source"))
+
+
+def test_a_saved_model_needs_no_file_but_its_own(mechanisms: Path, digits: Task, tmp_path: Path):
+    own, run, alone = tmp_path / "mechanisms", tmp_path / "run", tmp_path / "alone"
+    shutil.copytree(mechanisms, own)
+    assert train("averaging", config_of(own), run, quiet=True)
+    expected = np.load(run / "evaluation.npz")["probabilities"]
+    shutil.rmtree(own)
+    assert not train("averaging", config_of(own), run, quiet=True)  # finished, so nothing of it is needed
+    alone.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(run / name, alone)
+    trained = load_trained(alone)
+    assert isinstance(trained.method, Averaging)
+    found = probabilities(make_fabric("cpu", "fp32"), trained.method, digits.target.images, crop=32)
+    assert np.array_equal(found.numpy(), expected)
+    main(["evaluate", str(alone), "-q"])
+    assert np.array_equal(np.load(alone / "evaluation.npz")["probabilities"], expected)
+
+
+def test_a_run_goes_on_only_with_its_own_mechanisms(mechanisms: Path, tmp_path: Path):
+    own, run = tmp_path / "mechanisms", tmp_path / "run"
+    shutil.copytree(mechanisms, own)
+    interrupted(config_of(own), run, at=4)
+    shutil.rmtree(own)
+    options = ["--data.benchmark", "digits", "--steps", "20", "--batch", "4", "--k", str(K), "--device", "cpu", "-q"]
+    assert main(["mechanisms", *options, "--seed", "1", "--out", str(own)]) == 0
+    assert main(["transport", str(own), "--device", "cpu", "-q"]) == 0
+    before = (run / "state.pt").read_bytes()
+    with pytest.raises(InputError, match=r"mechanisms holds other mechanisms than those that .*run was begun with"):
+        train("averaging", config_of(own), run, quiet=True)
+    assert (run / "state.pt").read_bytes() == before
+    other = dataclasses.replace(config_of(own), mechanisms=mechanisms)
+    with pytest.raises(InputError, match=r"holds a run with another configuration \(mechanisms"):
+        train("averaging", other, run, quiet=True)
+
+
+def test_the_command_line_explains_mechanisms(capsys: pytest.CaptureFixture[str]):
+    for name in ("erm", "averaging"):
+        with pytest.raises(SystemExit):
+            main(["train", name, "--help"])
+        assert "--mechanisms" in capsys.readouterr().out
