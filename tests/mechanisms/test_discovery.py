@@ -154,7 +154,7 @@ def test_auto_starts_with_many(preset: str, tmp_path: Path, capsys: pytest.Captu
 
 def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(MechanismBank, "standing", death)
-    assert auto(tmp_path / "run") == 0
+    assert auto(tmp_path / "run", "--preset", "paper") == 0
     said = capsys.readouterr().out
     assert "Mechanisms that are left: 5" in said
     assert "dead" not in said
@@ -175,7 +175,7 @@ def test_what_is_dropped_at_the_very_end_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(MechanismBank, "standing", death)
-    assert auto(tmp_path / "run", "--steps", "4") == 0
+    assert auto(tmp_path / "run", "--preset", "paper", "--steps", "4") == 0
     said = capsys.readouterr().out
     assert listed(said) == ["1", "2", "3", "4", "5"]
     assert load_mechanisms(tmp_path / "run").bank.k == 5
