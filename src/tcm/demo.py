@@ -9,6 +9,8 @@ from tcm.mechanisms.discovery import DiscoveryConfig, discover, preset_bank
 from tcm.methods import METHODS
 from tcm.report import write_report
 
+MECHANISM_STEPS = 400  # a step of all mechanisms costs as much as ten of a method
+
 
 def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path], Path]:
     """Trains source-only, DANN and mechanisms below `out`; the folders of the methods and the report's page."""
@@ -17,6 +19,7 @@ def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path],
         config: TrainConfig[Any] = TrainConfig(method=METHODS[name](), data=data, steps=steps, seed=seed)
         folders.append(out / name)
         train(name, config, folders[-1], quiet)
-    mechanisms = DiscoveryConfig(data=data, steps=steps, seed=seed, bank=preset_bank("default", small=True))
+    few = min(steps, MECHANISM_STEPS)
+    mechanisms = DiscoveryConfig(data=data, steps=few, seed=seed, bank=preset_bank("default", small=True))
     discover(mechanisms, out / "mechanisms", quiet)
     return folders, write_report([*folders, out / "mechanisms"], out / "report")
