@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -23,12 +23,16 @@ from tcm.data.augment import View
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
 from tcm.learner import Batch
-from tcm.mechanisms.bank import SIDES, MechanismBank, Side
+from tcm.losses import adversarial, critic_loss, reconstruction
+from tcm.mechanisms.bank import SIDES, MechanismBank, Side, opposite
+from tcm.mechanisms.competition import Terms
 from tcm.mechanisms.discovery import Preset, preset_bank
+from tcm.mechanisms.pool import ImagePool
 from tcm.mechanisms.transport import counterfactuals
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
+from tcm.nn.generator import InstanceNorm, ToColours
 from tcm.settings import make_fabric
 
 ROUNDS = 7
@@ -115,28 +119,55 @@ def report_shares(
     return took["compute"]
 
 
+def as_is(module: nn.Module) -> None:
+    """Puts back the plain layers that stand where a mechanism's network has faster forms of them."""
+    channels = 0
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Conv2d | nn.ConvTranspose2d):
+                channels = child.out_channels
+            if isinstance(child, ToColours):
+                setattr(parent, name, nn.Conv2d(child.in_channels, channels, child.kernel_size[0]))
+            elif isinstance(child, InstanceNorm):
+                setattr(parent, name, nn.InstanceNorm2d(channels))
+
+
 def plain_step(bank: MechanismBank, batch: Batch, optimizers: dict[str, Optimizer]) -> None:
     """Stage 1 in the straightforward form: a loop over all mechanisms that keeps every graph, then the minimum."""
     images: dict[Side, Tensor] = {"source": 2 * batch.source - 1, "target": 2 * batch.target - 1}
     bank.critics.requires_grad_(False)
     losses, made = [], {}
     for side in SIDES:
-        found = [bank.terms(pair, images[side], side) for pair in bank.pairs()]
-        losses.append(torch.stack([bank.total(terms) for terms, _ in found]).min(dim=0).values.mean())
-        made[side] = torch.cat([carried for _, carried in found])
+        totals, made[side] = [], []
+        for pair in bank.pairs():
+            there, back, critic = pair.network(opposite(side)), pair.network(side), bank.critic(opposite(side))
+            carried = there(images[side])
+            parts = (reconstruction(back(shown), images[side]) for shown in (carried, images[side]))
+            totals.append(bank.total(Terms(adversarial(critic(carried)), *parts)))
+            made[side].append(carried)
+        losses.append(torch.stack(totals).min(dim=0).values.mean())
+    for name, optimizer in optimizers.items():
+        if name != "critics":
+            optimizer.zero_grad()
     torch.stack(losses).sum().backward()
     for name, optimizer in optimizers.items():
         if name != "critics":
             optimizer.step()
-            optimizer.zero_grad()
     bank.critics.requires_grad_(True)
-    bank.update_critics(images, made, optimizers["critics"])
+    optimizers["critics"].zero_grad()
+    for side in SIDES:
+        critic, pool = bank.critic(opposite(side)), bank.pools[opposite(side)]
+        assert isinstance(pool, ImagePool)
+        on_made = torch.cat([critic(pool.exchange(carried)) for carried in made[side]])
+        critic_loss(critic(images[opposite(side)]), on_made).backward()
+    optimizers["critics"].step()
 
 
 def plain_seconds(batch: int, side: int, quick: bool) -> float:
     """The time of a plain step with four mechanisms in fp32."""
     fabric = make_fabric("auto", "fp32")
     bank = preset_bank("paper", quick).build(4, side, 100)
+    as_is(bank)
     fabric.to_device(bank)
     optimizers, shown = bank.build_optimizers(), random_batch(batch, side, fabric.device)
     return seconds_a_call({"plain": lambda _: plain_step(bank, shown, optimizers)}, fabric.device, 1)["plain"]

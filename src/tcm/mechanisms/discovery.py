@@ -25,6 +25,7 @@ PRESETS: dict[Preset, BankConfig] = {
     # Mechanisms that share the way to the other domain: docs/reproduction.md tells why and what it gains.
     "default": BankConfig(
         generator=GeneratorConfig(residual=True),
+        critic=CriticConfig(calm=True),
         judged="together",
         cycle=1.0,
         identity=0.3,

@@ -30,6 +30,7 @@ from tcm.transported import Index, Writer, read_index
 SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
 IN_FLIGHT = 3  # batches between the device and the disk
 LARGEST_BATCH = 256
+WORTH_COMPILING = 100_000  # passes of a generator after which the time that compiling takes is earned back on a GPU
 
 
 class Carried(NamedTuple):
@@ -80,6 +81,8 @@ def transport(
             writers[side] = files.enter_context(closing(Writer(out / side, index)))
         if all(writer.finished for writer in writers.values()):
             return False
+        if fabric.device.type == "cuda" and passes(bank, sum(map(len, task))) >= WORTH_COMPILING:
+            bank.accelerate()
         _transport_all(fabric, bank, task, writers, out, quiet)
     return True
 
@@ -121,6 +124,11 @@ def fitting_batch(config: DiscoveryConfig, side: int, device: torch.device) -> i
     # What was carried there and the original come back together; some six maps of float32 are alive at a time.
     one_image = 2 * 6 * 4 * config.bank.generator.width * side**2
     return int(min(max(room // one_image, 1), LARGEST_BATCH))
+
+
+def passes(bank: MechanismBank, images: int) -> int:
+    """How often a generator runs to transport so many images; the whole loss needs them carried back, too."""
+    return images * bank.k * (3 if bank.config.score == "total" else 1)
 
 
 def weights_hash(folder: Path) -> str:
@@ -188,7 +196,9 @@ def _fill(
     with ThreadPoolExecutor(1, "write") as behind:
         for start, pixels in zip(starts, _read_ahead(images, starts, batch, device), strict=True):
             try:
-                waiting.append(behind.submit(write, start, _Landed(make(pixels))))
+                made = make(filled_up(pixels, batch)) if pixels.is_cuda else make(pixels)
+                made = Carried(*(part[: len(pixels)] for part in made))
+                waiting.append(behind.submit(write, start, _Landed(made)))
             except torch.OutOfMemoryError as error:
                 found = f"--batch is {batch}, more than the memory of the device holds"
                 raise InputError(f"{found}; repeat the command with a smaller --batch") from error
@@ -204,6 +214,11 @@ def _fill(
         writer.finish()
     else:
         writer.save()
+
+
+def filled_up(pixels: Tensor, batch: int) -> Tensor:
+    """A last, smaller batch with its first image again and again, so that kernels compiled for a full one fit it."""
+    return torch.cat([pixels, pixels[:1].expand(batch - len(pixels), -1, -1, -1)])
 
 
 def _read_ahead(images: Tensor, starts: Sequence[int], batch: int, device: torch.device) -> Iterator[Tensor]:
