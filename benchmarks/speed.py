@@ -1,7 +1,9 @@
 """Speed as ratios against a plain reference in the same run, never as bare seconds.
 
 python benchmarks/speed.py input            share of a DANN step that making its batch takes
-python benchmarks/speed.py stage1           steps of stage 1 against the straightforward form; transport
+python benchmarks/speed.py stage1           steps of stage 1 against the straightforward form
+python benchmarks/speed.py growth           what twice as many mechanisms cost
+python benchmarks/speed.py transport        stored images to counterfactuals
 python benchmarks/speed.py ... --quick      the same with small networks, for a look on a CPU
 """
 
@@ -36,6 +38,12 @@ from tcm.nn.generator import InstanceNorm, ToColours
 from tcm.settings import make_fabric
 
 ROUNDS = 7
+# What is measured of stage 1: the paper's form when all mechanisms win alike, and as the wins of fresh ones fall.
+FORMS: dict[str, tuple[Preset, dict[str, Any]]] = {
+    "default": ("default", {}),
+    "paper, wins even": ("paper", {"assignment": "random"}),
+    "paper": ("paper", {}),
+}
 
 
 def seconds_a_call(calls: dict[str, Callable[[int], object]], device: torch.device, repeats: int) -> dict[str, float]:
@@ -63,7 +71,7 @@ def random_store(folder: Path, name: str, count: int, size: int) -> ImageStore:
     return pack_arrays(name, images, rng.integers(0, 65, count), [str(c) for c in range(65)], ["x"] * count, folder)
 
 
-def input_share(quick: bool) -> None:
+def input_share(quick: bool, forms: list[str]) -> None:
     """Time of making a batch over the time of a whole training step, for both ways of feeding."""
     fabric = make_fabric("auto", "auto")
     size, crop, count, repeats = (36, 32, 400, 5) if quick else (256, 224, 4000, 20)
@@ -228,60 +236,74 @@ def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dic
     return Step(seconds, counter.get_total_flops(), memory, setup)
 
 
-def stage1(quick: bool) -> None:
-    """Steps of stage 1, their growth with k, and transport."""
-    torch.set_autocast_cache_enabled(False)
+def stage1(quick: bool, forms: list[str]) -> None:
+    """Steps of stage 1 against the plain loop."""
     fabric = make_fabric("auto", "fp32")
     side, batches = (32, (4,)) if quick else (224, (8, 64))
-    reference = plain_seconds(batches[0], side, quick)
-    rate, size = matrix_rate(fabric.device), 2 * batches[0]
-    print(f"plain loop, fp32, k = 4, batch {batches[0]} + {batches[0]}: {size / reference:.0f} images/s")
-    print(f"bf16 matrix product: {rate / 1e12:.0f} TFLOP/s")
-    forms: dict[str, tuple[Preset, dict[str, Any]]] = {
-        "paper, wins even": ("paper", {"assignment": "random"}),
-        "paper": ("paper", {}),
-        "default": ("default", {}),
-    }
-    for name, (preset, settings) in forms.items():
+    size = 2 * batches[0]
+    references = {}
+    for name, exact in (("fp32", True), ("fp32 with TF32 convolutions", False)):
+        torch.backends.cudnn.allow_tf32 = not exact
+        references[name] = plain_seconds(batches[0], side, quick)
+        print(f"plain loop, {name}, k = 4, batch {batches[0]} + {batches[0]}: {size / references[name]:.0f} images/s")
+        if fabric.device.type != "cuda":
+            break
+    rate = matrix_rate(fabric.device)
+    print(f"bf16 matrix product: {rate / 1e12:.2f} TFLOP/s")
+    for name in forms:
+        preset, settings = FORMS[name]
         for batch in batches:
             found = measured_step(preset, 4, batch, quick, settings)
             images = 2 * batch / found.seconds
+            times = " and ".join(f"{images * seconds / size:.1f}" for seconds in references.values())
             print(
-                f"{name}, k = 4, batch {batch} + {batch}: {images:.0f} images/s, {images * reference / size:.1f} times "
-                f"the plain loop; {100 * found.operations / found.seconds / rate:.0f} % of the matrix rate; "
+                f"{name}, k = 4, batch {batch} + {batch}: {images:.0f} images/s, {times} times the plain loop; "
+                f"{100 * found.operations / found.seconds / rate:.0f} % of the matrix rate; "
                 f"{found.memory / 2**30:.1f} GiB; ready after {found.setup:.0f} s"
             )
-    for name in ("paper, wins even", "default"):
-        four, eight = (measured_step(forms[name][0], k, batches[-1] // 2, quick, forms[name][1]) for k in (4, 8))
+
+
+def growth(quick: bool, forms: list[str]) -> None:
+    """What twice as many mechanisms cost."""
+    for name in forms:
+        preset, settings = FORMS[name]
+        four, eight = (measured_step(preset, k, 4 if quick else 32, quick, settings) for k in (4, 8))
         memory = f", {eight.memory / four.memory:.2f} times the memory" if four.memory else ""
         print(f"{name}, k = 8 against k = 4: {eight.seconds / four.seconds:.2f} times the time of a step{memory}")
-    for preset in ("paper", "default"):
-        report_transport(preset, quick)
 
 
-def report_transport(preset: Preset, quick: bool) -> None:
+def transport(quick: bool, forms: list[str]) -> None:
+    """Stored images to counterfactuals."""
+    for preset in sorted({FORMS[name][0] for name in forms}):
+        for size in (32,) if quick else (224, 256):
+            report_transport(preset, size, 4 if quick else 128, quick)
+
+
+def report_transport(preset: Preset, size: int, batch: int, quick: bool) -> None:
     """Prints how many stored images a second one mechanism transports, judged by the critic, eager and compiled."""
     fabric = make_fabric("auto", "auto")
-    batch, size = (4, 32) if quick else (128, 256)
     bank = preset_bank(preset, quick).build(1, size, 1).eval()
     fabric.to_device(bank)
     bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     pixels = torch.randint(0, 256, (batch, size, size, 3), dtype=torch.uint8, device=fabric.device)
     call: dict[str, Callable[[int], object]] = {"transport": lambda _: counterfactuals(fabric, bank, "source", pixels)}
     eager = seconds_a_call(call, fabric.device, 3)["transport"]
-    print(f"transport, {preset}: {batch / eager:.0f} images/s a mechanism, eager")
+    print(f"transport, {preset}, {size} x {size}: {batch / eager:.0f} images/s a mechanism, eager")
     if fabric.device.type == "cuda":
         bank.accelerate()
         compiled = seconds_a_call(call, fabric.device, 3)["transport"]
-        print(f"transport, {preset}: {batch / compiled:.0f} images/s, compiled, {eager / compiled:.1f} times as fast")
+        print(f"compiled: {batch / compiled:.0f} images/s, {eager / compiled:.1f} times as fast")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["input", "stage1"])
+    parts = {"input": input_share, "stage1": stage1, "growth": growth, "transport": transport}
+    parser.add_argument("what", choices=parts)
+    parser.add_argument("--forms", nargs="*", choices=FORMS, default=list(FORMS), help="forms of stage 1")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    {"input": input_share, "stage1": stage1}[arguments.what](arguments.quick)
+    torch.set_autocast_cache_enabled(False)
+    parts[arguments.what](arguments.quick, arguments.forms)
 
 
 if __name__ == "__main__":

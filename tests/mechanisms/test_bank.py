@@ -347,7 +347,8 @@ def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("settings", [{"warmup": 2}, TOGETHER], ids=["paper", "together"])
 def test_recorded_steps_are_those_of_plain_calls(settings: dict):
     def trained(recorded: bool) -> tuple[dict[str, Tensor], list[float]]:
-        bank = small_bank(pool=8, **settings).cuda()
+        # In double precision: Adam's first steps are the signs of gradients, so rounding alone parts two runs.
+        bank = small_bank(pool=8, **settings).double().cuda()
         bank.recorder.on = recorded
         optimizers = bank.build_optimizers()
         critics = []
@@ -355,11 +356,12 @@ def test_recorded_steps_are_those_of_plain_calls(settings: dict):
             torch.manual_seed(step)
             if step == 6:
                 bank.drop([1])
-            batch = Batch(torch.rand(8, 3, 16, 16).cuda(), torch.arange(8).cuda(), torch.rand(8, 3, 16, 16).cuda())
+            images = torch.rand(2, 8, 3, 16, 16, dtype=torch.float64).cuda()
+            batch = Batch(images[0], torch.arange(8).cuda(), images[1])
             critics.append(bank.update(batch, step / 10, optimizers)["critics"].item())
         return bank.state_dict(), critics
 
     (plain, losses), (recorded, others) = trained(False), trained(True)
-    assert others == pytest.approx(losses, rel=1e-3)
+    assert others == pytest.approx(losses, rel=1e-6)
     for name in ("moved", "wins", "idle", "_extra_state"):
         torch.testing.assert_close(recorded[name], plain[name], rtol=1e-2, atol=1e-3)

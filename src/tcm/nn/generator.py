@@ -76,7 +76,8 @@ class ToColours(nn.Conv2d):
         weight = self.weight.permute(3, 0, 1, 2).reshape(width * count, channels, height, 1)
         columns = F.conv2d(input, weight).unflatten(1, (width, count))
         across = columns.shape[-1] - width + 1
-        parts = [columns[:, j, :, :, j : j + across].float() for j in range(width)]
+        kind = torch.promote_types(columns.dtype, torch.float32)
+        parts = [columns[:, j, :, :, j : j + across].to(kind) for j in range(width)]
         assert self.bias is not None
         return torch.stack(parts).sum(dim=0) + self.bias[:, None, None]
 
