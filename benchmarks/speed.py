@@ -203,7 +203,9 @@ class Step(NamedTuple):
     setup: float  # seconds of compiling and recording
 
 
-def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dict[str, Any]) -> Step:
+def measured_step(
+    preset: Preset, k: int, batch: int, quick: bool, settings: dict[str, Any], compiled: bool = True
+) -> Step:
     """A step of our form with k mechanisms and that batch of each domain."""
     fabric = make_fabric("auto", "auto")
     on_gpu, side = fabric.device.type == "cuda", 32 if quick else 224
@@ -224,7 +226,7 @@ def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dic
     with FlopCounterMode(display=False) as counter:
         step(0)
     started = time.perf_counter()
-    if on_gpu:
+    if on_gpu and compiled:
         bank.accelerate()
     for _ in range(8):
         step(0)
@@ -267,14 +269,18 @@ def growth(quick: bool, forms: list[str]) -> None:
     """What twice as many mechanisms cost."""
     for name in forms:
         preset, settings = FORMS[name]
-        four, eight = (measured_step(preset, k, 4 if quick else 32, quick, settings) for k in (4, 8))
-        memory = f", {eight.memory / four.memory:.2f} times the memory" if four.memory else ""
-        print(f"{name}, k = 8 against k = 4: {eight.seconds / four.seconds:.2f} times the time of a step{memory}")
+        for compiled in (False, True):
+            four, eight = (measured_step(preset, k, 4 if quick else 32, quick, settings, compiled) for k in (4, 8))
+            memory = f", {eight.memory / four.memory:.2f} times the memory" if four.memory else ""
+            kind = "compiled" if compiled else "eager"
+            times = f"{eight.seconds / four.seconds:.2f} times the time of a step"
+            print(f"{name}, {kind}, k = 8 against k = 4: {times}{memory}", flush=True)
 
 
 def transport(quick: bool, forms: list[str]) -> None:
     """Stored images to counterfactuals."""
-    for preset in sorted({FORMS[name][0] for name in forms}):
+    presets: list[Preset] = [FORMS[name][0] for name in forms]
+    for preset in dict.fromkeys(presets):
         for size in (32,) if quick else (224, 256):
             report_transport(preset, size, 4 if quick else 128, quick)
 

@@ -67,3 +67,24 @@ def test_what_a_recorded_function_changes_in_place_is_changed_at_every_call():
         assert loss.item() == 4 * step
         # Two functions of one shape are two graphs.
         assert recorder("twice", lambda y: 2 * y, x)[0].item() == 2 * step
+
+
+@needs_gpu
+def test_results_outlive_the_other_graphs_that_share_their_memory():
+    recorder = Recorder()
+    recorder.on = True
+
+    def early(x: Tensor) -> Tensor:
+        return ((x + 1) * 2 - 3).sum()  # its intermediate results are as large as the other's result
+
+    def late(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x + 2
+
+    x = torch.arange(4096.0, device="cuda")
+    for _ in range(2):
+        recorder("early", early, x)
+    for _ in range(3):  # recorded after the other, called before it
+        one, two = recorder("late", late, x)
+        recorder("early", early, x)
+        torch.testing.assert_close(one, x + 1)
+        torch.testing.assert_close(two, x + 2)

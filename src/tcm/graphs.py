@@ -13,8 +13,8 @@ class Recorder:
     """Runs functions of tensors; switched on, each becomes a CUDA graph for every shape of its arguments.
 
     Launched one by one, small kernels keep a fast GPU waiting for Python. A function that is recorded must do the
-    same work whatever the values are, and must reach other tensors only in place. What it returns is overwritten by
-    its next call with arguments of the same shapes.
+    same work whatever the values are, and must reach other tensors only in place. It returns a tensor or a tuple of
+    tensors.
     """
 
     def __init__(self) -> None:
@@ -37,15 +37,24 @@ class Recorder:
         for place, tensor in zip(places, inputs, strict=True):
             place.copy_(tensor)
         graph.replay()
-        return outputs  # pyright: ignore[reportReturnType]
+        return copied(outputs)  # pyright: ignore[reportReturnType]
 
     def _record(
         self, function: Callable[..., object], inputs: tuple[Tensor, ...]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], object]:
-        # All graphs share one pool of memory: nothing but their results must outlive them, and those are kept.
+        # All graphs share one pool of memory, so any of them may write where the results of another lie.
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         places = [tensor.clone() for tensor in inputs]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             outputs = function(*places)
         return graph, places, outputs
+
+
+def copied(found: object) -> object:
+    """A copy of a tensor or a tuple of tensors."""
+    if isinstance(found, Tensor):
+        return found.clone()
+    assert isinstance(found, tuple)
+    parts = [part.clone() for part in found]
+    return found._make(parts) if hasattr(found, "_make") else tuple(parts)  # pyright: ignore
