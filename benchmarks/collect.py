@@ -55,6 +55,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     }
     if config.get("backbone", {}).get("weights"):
         config["backbone"]["weights"] = Path(config["backbone"]["weights"]).name
+    if config.get("mechanisms"):
+        config["mechanisms"] = Path(config["mechanisms"]).name
     return config
 
 

@@ -160,7 +160,7 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
     from tcm import commands
 
     if name.startswith("train "):
-        return train_command(name.removeprefix("train ")), False
+        return train_command(name.removeprefix("train "), options), False
     if name == "mechanisms":
         return mechanisms_command(options), False
     if name == "data check":
@@ -206,15 +206,10 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
     import tyro
 
     from tcm import commands
-    from tcm.data.task import BUILT_IN
-    from tcm.mechanisms.discovery import PRESETS, DiscoveryConfig, preset_bank
+    from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
 
-    words = [part for word in options for part in word.split("=", 1)]
-    given = dict(pairwise(words))
-    wanted = given.get("--preset", "default")
-    preset = wanted if wanted in PRESETS else "default"  # the parser will complain of any other
-    bank = preset_bank(preset, small=given.get("--data.benchmark") in BUILT_IN)
-    start = DiscoveryConfig(preset=preset, bank=bank)
+    preset, small = asked_preset(options)
+    start = DiscoveryConfig(preset=preset, bank=preset_bank(preset, small))
 
     def mechanisms(
         out: Path, config: Annotated[DiscoveryConfig, tyro.conf.arg(name="")] = start, quiet: bool = False
@@ -223,6 +218,17 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
 
     mechanisms.__doc__ = documented(COMMANDS["mechanisms"].purpose)
     return mechanisms
+
+
+def asked_preset(options: list[str]) -> tuple[Any, bool]:
+    """The preset among the options, and whether they name built-in data, whose networks are small."""
+    from tcm.data.task import BUILT_IN
+    from tcm.mechanisms.discovery import PRESETS
+
+    given = dict(pairwise(part for word in options for part in word.split("=", 1)))
+    wanted = given.get("--preset", "default")
+    # The parser will complain of any other.
+    return wanted if wanted in PRESETS else "default", given.get("--data.benchmark") in BUILT_IN
 
 
 def documented(purpose: str) -> str:
@@ -235,8 +241,8 @@ def documented(purpose: str) -> str:
     """
 
 
-def train_command(method: str) -> Callable[..., int]:
-    """A function whose signature holds the options of this method."""
+def train_command(method: str, options: list[str]) -> Callable[..., int]:
+    """A function whose signature holds the options of this method, which start at the values of the preset."""
     from pathlib import Path
     from typing import Annotated
 
@@ -244,11 +250,14 @@ def train_command(method: str) -> Callable[..., int]:
 
     from tcm.commands import train_method
     from tcm.experiment import TrainConfig
-    from tcm.methods import METHODS
+    from tcm.methods import METHODS, preset_method
+
+    preset, small = asked_preset(options)
+    start = TrainConfig(method=preset_method(method, preset, small), preset=preset)
 
     def train(
-        config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")],  # pyright: ignore
         out: Path,
+        config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")] = start,  # pyright: ignore
         quiet: bool = False,
     ) -> int:
         return train_method(method, config, out, quiet)

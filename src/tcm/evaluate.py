@@ -1,5 +1,6 @@
 """From a trained method to predictions, and from predictions to scores."""
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -30,22 +31,34 @@ class Scores(NamedTuple):
     confusion: NDArray[np.int64]  # [true class, predicted class]
 
 
+def centred(images: Tensor, crop: int, device: torch.device, batch: int = BATCH) -> Iterator[Tensor]:
+    """Batches of uint8 images [n, size, size, 3], centre-cropped, as a method sees them on its device."""
+    for indices in torch.arange(len(images), device=images.device).split(batch):
+        cuts = centre_cuts(len(indices), images.shape[1], crop).to(images.device)
+        yield as_input(cut(images, squares(indices, cuts, images.shape[1], crop)).to(device))
+
+
 @torch.inference_mode()
-def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, batch: int = BATCH) -> Tensor:
-    """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped.
+def readings(
+    fabric: Fabric, read: Callable[[Tensor], dict[str, Tensor]], images: Tensor, crop: int, batch: int = BATCH
+) -> dict[str, Tensor]:
+    """Class probabilities [n, classes] on the CPU by the names that `read` gives to its logits.
 
     The method must be in evaluation mode.
     """
-    results = []
+    found: dict[str, list[Tensor]] = {}
     # Compiling for evaluation would cost more than the few passes take.
     with torch.compiler.set_stance("force_eager"):
-        for indices in torch.arange(len(images), device=images.device).split(batch):
-            cuts = centre_cuts(len(indices), images.shape[1], crop).to(images.device)
-            pixels = cut(images, squares(indices, cuts, images.shape[1], crop))
+        for some in centred(images, crop, fabric.device, batch):
             with fabric.autocast():
-                logits = method.predict(as_input(pixels.to(fabric.device)))
-            results.append(logits.float().softmax(dim=1))
-    return torch.cat(results).cpu()
+                for name, logits in read(some).items():
+                    found.setdefault(name, []).append(logits.float().softmax(dim=1))
+    return {name: torch.cat(parts).cpu() for name, parts in found.items()}
+
+
+def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, batch: int = BATCH) -> Tensor:
+    """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped."""
+    return readings(fabric, lambda some: {"": method.predict(some)}, images, crop, batch)[""]
 
 
 def score(predicted: Tensor, labels: Tensor, classes: int) -> Scores | None:

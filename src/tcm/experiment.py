@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from lightning_fabric import Fabric
 
 from tcm.config import from_json, to_json
 from tcm.data.stream import derived_seed
-from tcm.data.task import load_task
+from tcm.data.task import Task, load_task
 from tcm.errors import InputError, shown
-from tcm.evaluate import accuracies, probabilities
+from tcm.evaluate import accuracies, centred, probabilities
 from tcm.mechanisms.handover import Handover, open_handover, rebuilt_inverse
-from tcm.methods import METHODS, MethodConfig
+from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
 from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
 from tcm.outcome import write_outcome
@@ -30,6 +31,8 @@ class TrainConfig(RunConfig, Generic[M]):
     """A training run of a method."""
 
     method: M
+    preset: Preset = "default"
+    """Where the values of --method start. Only tcm has more than the default."""
     mechanisms: Path | None = None
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
@@ -61,6 +64,8 @@ class Trained(NamedTuple):
 def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
     """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
     require_mechanisms(name, config)
+    if config.preset != "default" and name not in WITH_PRESETS:
+        raise InputError(f"--preset is {config.preset}, but {name} has no presets; leave it out")
     config = config.resolved()
     fabric, run = open_run(config, out, {"method_name": name})
     if run.finished:
@@ -83,16 +88,25 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     def evaluate() -> dict[str, float]:
         crop = config.data.view.crop
         source, target = (probabilities(fabric, method, store.images, crop) for store in task)
-        return {**accuracies("source", source, task.source), **accuracies("target", target, task.target)}
+        scores = {**accuracies("source", source, task.source), **accuracies("target", target, task.target)}
+        return {**scores, **method.diagnostics()}
 
     title = f"{name} {task.source.name} → {task.target.name}"
     fit(
         fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet
     )
-    write_outcome(run, fabric, name, method.eval(), task, crop=config.data.view.crop, step=config.rhythm.steps)
+    conclude(fabric, method.eval(), task, config.data.view.crop)
+    write_outcome(run, fabric, name, method, task, crop=config.data.view.crop, step=config.rhythm.steps)
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), {**about, "inverse": given.about} if given else about)
     return True
+
+
+@torch.inference_mode()
+def conclude(fabric: Fabric, method: Method, task: Task, crop: int) -> None:
+    """What a method has to do after its last step, in evaluation mode."""
+    with fabric.autocast(), torch.compiler.set_stance("force_eager"):
+        method.conclude(centred(task.target.images, crop, fabric.device))
 
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:

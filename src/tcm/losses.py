@@ -16,6 +16,24 @@ def domain_confusion(source_logits: Tensor, target_logits: Tensor) -> Tensor:
     return 0.5 * (source + target)
 
 
+def confident_confusion(
+    source_logits: Tensor, target_logits: Tensor, source_classes: Tensor, target_classes: Tensor
+) -> Tensor:
+    """The domain loss in which sure predictions count more: weights 1 + exp(-H), adding up to 1 in each domain.
+
+    The entropy conditioning of Long et al. (2018), Eq. (8). `source_classes` and `target_classes` are class
+    probabilities [batch, classes] and the logits are the discriminator's [batch, 1].
+    """
+
+    def weighted(losses: Tensor, classes: Tensor) -> Tensor:
+        entropy = -(classes * classes.clamp_min(1e-6).log()).sum(dim=-1)
+        weight = 1 + torch.exp(-entropy.detach())
+        return (losses.squeeze(-1) * weight).sum() / weight.sum()
+
+    source = weighted(F.softplus(-source_logits), source_classes)
+    return 0.5 * (source + weighted(F.softplus(target_logits), target_classes))
+
+
 def adversarial(critic_map: Tensor) -> Tensor:
     """How unlike a real image each transported one looks to the critic: [batch].
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
-from tcm.evaluate import accuracies, probabilities, score
+from tcm.evaluate import accuracies, probabilities, readings, score
 from tcm.methods.method import Method
 from tcm.run import Run, write_atomically
 
@@ -24,7 +24,8 @@ def write_outcome(
 ) -> dict[str, Any]:
     """Predicts both domains and writes evaluation.json (scores) and evaluation.npz (predictions and a few images)."""
     on_source = probabilities(fabric, method, task.source.images, crop)
-    on_target = probabilities(fabric, method, task.target.images, crop)
+    read = readings(fabric, method.readings, task.target.images, crop)
+    on_target = read.pop("")
     scores = score(on_target, task.target.labels, len(task.source.classes))
     summary = {
         "method": name,
@@ -43,6 +44,7 @@ def write_outcome(
             "labelled": int((task.target.labels >= 0).sum()),
             "accuracy": scores.accuracy if scores else None,
             "mean_class_accuracy": scores.mean_class_accuracy if scores else None,
+            "readings": {name: _short(accuracies("target", found, task.target)) for name, found in read.items()},
         },
         "classes": list(task.source.classes),
     }

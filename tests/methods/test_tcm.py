@@ -5,7 +5,8 @@ import torch
 from tcm.learner import Batch, Counterfactuals
 from tcm.losses import agreement
 from tcm.methods.method import Problem
-from tcm.methods.tcm import TCMConfig, one_of_each
+from tcm.methods.tcm import TCMConfig
+from tcm.methods.views import drawn
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 
@@ -26,7 +27,7 @@ def random_batch() -> Batch:
 
 def test_one_of_each_takes_every_image_from_a_random_mechanism():
     made = torch.arange(K)[:, None].expand(K, 1000) + 10 * torch.arange(1000)
-    taken = one_of_each(made)
+    (taken,) = drawn(made[0], made, 1, "one")
     assert torch.equal(taken // 10, torch.arange(1000))
     assert (taken % 10).unique().tolist() == [0, 1, 2]
 

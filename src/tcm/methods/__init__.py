@@ -1,8 +1,17 @@
 """The methods, by the name that the command line gives them. See docs/adding-a-method.md for one more."""
 
+from typing import Literal
+
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import MethodConfig
-from tcm.methods.tcm import TCMConfig
+from tcm.methods.tcm import TCMConfig, preset_tcm
 
+Preset = Literal["default", "paper", "release"]
 METHODS: dict[str, type[MethodConfig]] = {"erm": ERMConfig, "dann": DANNConfig, "tcm": TCMConfig}
+WITH_PRESETS = ("tcm",)
+
+
+def preset_method(name: str, preset: Preset, small: bool) -> MethodConfig:
+    """Where the options of a method start; `small` is for the built-in digits and their small network."""
+    return preset_tcm(preset, small) if name in WITH_PRESETS else METHODS[name]()

@@ -1,6 +1,7 @@
 """Stage 2: what every classification method shares. A new one writes `losses` and little else."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,6 +70,7 @@ class Method(Learner):
         self.inverse = problem.inverse
         self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)
         self.classifier = classifier(recipe.bottleneck, problem.classes)
+        self.notes: dict[str, Tensor] = {}  # what `losses` has to tell beside the losses, by names with a stroke
 
     @abstractmethod
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -82,6 +84,25 @@ class Method(Learner):
         """Logits [batch, classes] of target images."""
         return self.classifier(self.features(images))
 
+    def readings(self, images: Tensor) -> dict[str, Tensor]:
+        """The prediction under the name "" and, by other names, logits to compare it with."""
+        return {"": self.predict(images)}
+
+    def predict_fast(self, images: Tensor) -> Tensor:
+        """The prediction for users in a hurry; most methods have but one."""
+        return self.predict(images)
+
+    def conclude(self, images: Iterable[Tensor]) -> None:
+        """What is still to do after the last step with all target images, in batches."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """What the metrics are to tell of the weights at every evaluation."""
+        return {}
+
+    def with_own_optimizer(self) -> list[Tensor]:
+        """Parameters that the common SGD leaves alone."""
+        return []
+
     def inverse_counterfactuals(self, images: Tensor) -> Tensor:
         """M_i^-1 of target images, all k: [k, batch, 3, height, width] in [0, 1], without gradients."""
         assert self.inverse is not None, "the config must say that it uses counterfactuals"
@@ -91,7 +112,8 @@ class Method(Learner):
         """One SGD; a pretrained backbone learns more slowly than the new layers."""
         recipe, backbone = self.recipe, list(self.backbone.parameters())
         learning = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        new = [parameter for parameter in learning if id(parameter) not in {id(p) for p in backbone}]
+        others = {id(parameter) for parameter in [*backbone, *self.with_own_optimizer()]}
+        new = [parameter for parameter in learning if id(parameter) not in others]
         share = recipe.pretrained_lr if self.backbone.pretrained else 1.0
         groups = [{"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}]
         # One kernel for all parameters; on the CPU the plain loop is as fast.
@@ -118,7 +140,7 @@ class Method(Learner):
         torch.stack(list(losses.values())).sum().backward()
         for optimizer in optimizers.values():
             optimizer.step()
-        return {name: loss.detach() for name, loss in losses.items()}
+        return {name: loss.detach() for name, loss in {**losses, **self.notes}.items()}
 
     def accelerate(self) -> None:
         """Compiles the backbone: all but a sliver of the time is spent there."""

@@ -3,6 +3,7 @@
 Everything here is computed in single precision or better, whatever the precision of the step around it.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -121,11 +122,14 @@ class ProxyWeights(nn.Module):
             buffer.zero_()
 
     @torch.no_grad()
-    def update(self, x_hat: Tensor) -> None:
-        """Takes in counterfactuals [..., features]; the moments are those of all so far, in whatever batches."""
+    def update(self, x_hat: Tensor, memory: int | None = None) -> None:
+        """Takes in counterfactuals [..., features]; the moments are those of all so far, in whatever batches.
+
+        With a `memory`, what was there before counts as that many counterfactuals at most.
+        """
         x_hat = x_hat.detach().double().flatten(0, -2)
         variance, mean = torch.var_mean(x_hat, dim=0, correction=0)
-        total = self.count + len(x_hat)
+        total = self.count.clamp(max=math.inf if memory is None else memory) + len(x_hat)
         share, step = len(x_hat) / total, mean - self.mean
         between = share * (1 - share) * step.square().mean()
         self.variance.copy_((1 - share) * self.variance + share * variance.mean() + between)

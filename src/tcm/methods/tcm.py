@@ -1,21 +1,30 @@
-"""TCM: counterfactuals as proxies of the confounder (Section 3.2), in the form that was measured to work.
+"""TCM: counterfactuals as proxies of the confounder (Section 3.2), as the paper writes it and as it was made to work.
 
-The transport formula (Eq. 1) sums P(Y | X, U = u) over the confounder's values. Each inverse mechanism sets one factor
-of a target image to the source's distribution, so the mean of the predictions on an image and on its counterfactuals
-is that sum evaluated directly. It is the prediction, and in training the teacher of every single view.
+The transport formula (Eq. 1) sums P(Y | X, U = u) over the confounder's values. The paper evaluates it by a proxy
+function h_y (Eq. 5 to 7): the causal head. Each inverse mechanism sets one factor of a target image to the source's
+distribution, so the mean of the predictions on an image and on its counterfactuals is that sum evaluated directly: the
+default. Every part is a term with a weight, and a preset is a set of weights.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim import Adam, Optimizer
 
 from tcm.learner import Batch
-from tcm.losses import agreement, domain_confusion
+from tcm.losses import agreement
+from tcm.methods.alignment import AlignmentConfig
+from tcm.methods.causal import CausalHead, HeadConfig
 from tcm.methods.method import Method, Problem, Recipe
-from tcm.nn.heads import discriminator, reverse_gradient
+from tcm.methods.views import Mixing, drawn_views, predicted_views
+from tcm.nn.vae import VAEConfig
 from tcm.schedules import ramp_up
+
+Preset = Literal["default", "paper", "release"]
 
 
 @dataclass(frozen=True)
@@ -24,61 +33,173 @@ class TCMConfig:
 
     uses_counterfactuals = True
     recipe: Recipe = field(default_factory=Recipe)
+    features: Literal["bottleneck", "backbone"] = "bottleneck"
+    """What discriminators and the causal head look at."""
+    source_views: int | None = 1
+    """Counterfactuals of a source image in a step. None: all k."""
+    target_views: int | None = 2
+    """Counterfactuals of a target image in a step. None: all k."""
+    mixing: Mixing = "one"
+    """What a counterfactual is. one: a mechanism's image. several: the changes of all mechanisms, each at a random
+    strength. none: the image itself, a control without mechanisms."""
+    plain: float = 0.5
+    """Weight of the classification of source images."""
     counterfactual: float = 0.5
-    """Share of the classification loss that falls on a source image's counterfactual."""
+    """Weight of the classification of their counterfactuals, under the same label."""
     agreement: float = 1.0
     """Weight of the agreement of a target image's views with the mean of their predictions."""
     sharpness: float = 2.0
     """Power that the mean prediction is raised to before the views learn from it; 1 leaves it as it is."""
-    views: int = 2
-    """Counterfactuals of a target image in a step, beside the image itself."""
-    alignment: float = 1.0
-    """Weight of the domain loss on features, counterfactuals included."""
-    hidden: int = 1024
-    """Width of the discriminator."""
+    alignment: AlignmentConfig = field(default_factory=AlignmentConfig)
+    head: HeadConfig = field(default_factory=HeadConfig)
+    prediction: Literal["average", "single", "adjusted"] = "average"
+    """average: the mean over an image and its counterfactuals. single: the image alone. adjusted: h_y (Eq. 5)."""
 
     def build(self, problem: Problem) -> "TCM":
         """The method on the problem's backbone."""
         return TCM(problem, self)
 
 
+PAPER = TCMConfig(
+    recipe=Recipe(lr=3e-3),  # the authors' code on Office-Home; the paper gives none
+    features="backbone",
+    source_views=None,
+    target_views=None,
+    plain=0.0,
+    counterfactual=0.0,
+    agreement=0.0,
+    alignment=AlignmentConfig("proxies"),
+    head=HeadConfig(weight=1.0),
+    prediction="adjusted",
+)
+PRESETS: dict[Preset, TCMConfig] = {
+    "default": TCMConfig(),
+    "paper": PAPER,
+    # The authors' scripts: labels on transported source images, alignment of predictions, E[x_hat].
+    "release": replace(
+        PAPER,
+        source_views=1,
+        target_views=1,
+        alignment=AlignmentConfig("predictions", dropout=0.5),
+        head=HeadConfig(weight=1.0, vae=VAEConfig(dropout=0.3), weighting="mean", swapped=True),
+    ),
+}
+
+
+def preset_tcm(name: Preset, small: bool) -> TCMConfig:
+    """Where the options of --method start; `small` is for the small network, whose features have signs."""
+    method = PRESETS[name]
+    if not small or not method.head.weight:
+        return method
+    vae = replace(method.head.vae, latent=32, encoder=(128,), decoder=(128,))
+    head = replace(method.head, vae=vae, vae_lr=1e-3)
+    return replace(method, recipe=Recipe(), features="bottleneck", head=head)
+
+
 class TCM(Method):
-    """Labels through counterfactuals, agreement across them, alignment of both domains' views."""
+    """Labels through counterfactuals, agreement across them, alignment of both domains' views, the causal head."""
 
     def __init__(self, problem: Problem, config: TCMConfig):
         super().__init__(problem, config.recipe)
         self.config = config
-        self.discriminator = discriminator(config.recipe.bottleneck, config.hidden)
+        width = config.recipe.bottleneck if config.features == "bottleneck" else problem.backbone.features
+        self.alignment = config.alignment.build(width, problem.classes) if config.alignment.weight else None
+        self.head = CausalHead(width, problem.classes, config.head) if config.head.weight else None
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the plain classifier learns."""
+        config = self.config
+        return bool(config.plain or config.counterfactual or config.agreement)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification, agreement and domain loss; the last two grow with progress."""
-        config, made = self.config, batch.counterfactuals
-        assert made is not None
-        source = [batch.source, one_of_each(made.source)]
-        target = [batch.target, *(one_of_each(made.target) for _ in range(config.views))]
+        """The terms that have a weight; agreement and alignment grow with progress."""
+        config, grown = self.config, ramp_up(progress)
+        views = drawn_views(batch, config.source_views, config.target_views, config.mixing)
         # All views in one pass: batch normalisation sees them together.
-        features = self.features(torch.cat([*source, *target]))
-        logits = self.classifier(features)
-        labelled, unlabelled = logits.split([2 * len(batch.source), (1 + config.views) * len(batch.target)])
-        plain, changed = (F.cross_entropy(part, batch.labels) for part in labelled.chunk(2))
-        domains = self.discriminator(reverse_gradient(features, ramp_up(progress)))
-        return {
-            "classification": (1 - config.counterfactual) * plain + config.counterfactual * changed,
-            "agreement": config.agreement
-            * ramp_up(progress)
-            * agreement(unlabelled.unflatten(0, (1 + config.views, -1)), config.sharpness),
-            "domain": config.alignment * domain_confusion(*domains.split([len(labelled), len(unlabelled)])),
-        }
+        features = views.like(self.looked_at(views.flat))
+        terms: dict[str, Tensor] = {}
+        logits = features
+        if self.classifies:
+            logits = features.like(self.classified(features.flat))
+            plain, changed = logits.source[0], logits.source[1:]
+            terms["classification"] = config.plain * F.cross_entropy(plain, batch.labels)
+            if len(changed):
+                found = F.cross_entropy(changed.flatten(0, 1), batch.labels.repeat(len(changed)))
+                terms["classification"] = terms["classification"] + config.counterfactual * found
+            if config.agreement:
+                terms["agreement"] = config.agreement * grown * agreement(logits.target, config.sharpness)
+        if self.head:
+            solved = self.head(features, batch.labels)
+            terms |= {name: config.head.weight * term for name, term in solved.terms.items()}
+            logits = logits if self.classifies else solved.logits
+            self.notes["head/share"] = solved.share
+        if self.alignment:
+            terms["alignment"] = config.alignment.weight * self.alignment(features, logits, grown)
+        return terms
+
+    def looked_at(self, images: Tensor) -> Tensor:
+        """The features that discriminators and the causal head are given."""
+        features = self.backbone(images)
+        return self.bottleneck(features) if self.config.features == "bottleneck" else features
+
+    def classified(self, features: Tensor) -> Tensor:
+        """The plain classifier's logits of `looked_at` features."""
+        return self.classifier(features if self.config.features == "bottleneck" else self.bottleneck(features))
 
     def predict(self, images: Tensor) -> Tensor:
-        """log P(Y | do(X)): the mean over the image and its k inverse counterfactuals (Algorithm 2, Eq. 1 directly)."""
-        views = torch.cat([images[None], self.inverse_counterfactuals(images)])
-        logits = super().predict(views.flatten(0, 1)).unflatten(0, views.shape[:2])
-        return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - torch.tensor(float(len(views))).log()
+        """log P(Y | do(X)) of target images, or logits with the same order (Algorithm 2)."""
+        return self.readings(images)[""]
+
+    def readings(self, images: Tensor) -> dict[str, Tensor]:
+        """The prediction and, by name, what parts of the model say: fast, without an image's own counterfactuals;
+        f_y alone, without h_y."""
+        config = self.config
+        if config.prediction == "single":
+            return {"": self.predict_fast(images)}
+        made = self.inverse_counterfactuals(images) if config.mixing != "none" else images[None]
+        mixing = config.mixing if config.prediction == "average" else "one"
+        views = predicted_views(images, made, mixing)
+        features = self.looked_at(views.flatten(0, 1)).unflatten(0, views.shape[:2])
+        if config.prediction == "average":
+            return {"": averaged(self.classified(features)), "fast": self.classified(features[0])}
+        assert self.head
+        fast, alone = self.head.predict_with_mean(features[0]), self.head.predict_alone(features[0])
+        return {"": self.head.predict(features[0], features[1:]), "fast": fast, "f_y alone": alone}
+
+    def predict_fast(self, images: Tensor) -> Tensor:
+        """The prediction without the image's own counterfactuals, at the price of the bare backbone."""
+        features = self.looked_at(images)
+        if self.config.prediction == "adjusted":
+            assert self.head
+            return self.head.predict_with_mean(features)
+        return self.classified(features)
+
+    def conclude(self, images: Iterable[Tensor]) -> None:
+        """Makes P(x_hat | S = t) exact, from all target images."""
+        if self.head:
+            self.head.target.reset()
+            for some in images:
+                made = self.inverse_counterfactuals(some)
+                self.head.target.update(self.looked_at(made.flatten(0, 1)))
+
+    def diagnostics(self) -> dict[str, float]:
+        """What the metrics tell of the causal head."""
+        return self.head.diagnostics() if self.head else {}
+
+    def build_optimizers(self) -> dict[str, Optimizer]:
+        """SGD for all but the VAE, which has an Adam."""
+        found = super().build_optimizers()
+        if self.head:
+            own = self.head.vae.parameters()
+            found["vae"] = Adam(own, lr=self.config.head.vae_lr, weight_decay=self.recipe.weight_decay)
+        return found
+
+    def with_own_optimizer(self) -> list[Tensor]:
+        """The VAE's."""
+        return list(self.head.vae.parameters()) if self.head else []
 
 
-def one_of_each(made: Tensor) -> Tensor:
-    """A random one of each image's counterfactuals: [k, batch, ...] -> [batch, ...]."""
-    k, batch = made.shape[:2]
-    chosen = torch.randint(k, (batch,), device=made.device)
-    return made[chosen, torch.arange(batch, device=made.device)]
+def averaged(logits: Tensor) -> Tensor:
+    """The logarithm of the mean prediction over views: [views, batch, classes] -> [batch, classes] (Eq. 1)."""
+    return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - torch.tensor(float(len(logits))).log()
