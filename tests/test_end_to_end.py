@@ -13,16 +13,15 @@ from tcm.cli import main
 from tcm.data import digits
 
 
-def test_the_demo_shows_both_methods_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "30", "-q"]) == 0
     shown = capsys.readouterr().out
     page = tmp_path / "demo" / "report" / "index.html"
-    assert "erm" in shown
-    assert "dann" in shown
     assert str(page) in shown
     html = page.read_text()
-    for method in ("erm", "dann"):
-        result = json.loads((tmp_path / "demo" / method / "evaluation.json").read_text())
+    for method, folder in (("erm", "erm"), ("dann", "dann"), ("baseline", "baseline"), ("tcm", "tcm/classifier")):
+        assert method in shown
+        result = json.loads((tmp_path / "demo" / folder / "evaluation.json").read_text())
         assert result["selection"] == "last"
         assert f"{100 * result['target']['accuracy']:.1f}%" in html
 

@@ -27,11 +27,15 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Command("Compare two methods on the built-in data, in a few minutes on a CPU.", "tcm demo"),
+    "demo": Command("Compare four methods on the built-in data, in a few minutes on a CPU.", "tcm demo"),
     "data check": Command("Read every image of a data set and report what is wrong.", "tcm data check office-home"),
     "data pack": Command(
         "Decode and resize the images once, so that training starts at once.",
         "tcm data pack --data.root office-home --data.source Art --data.target Clipart",
+    ),
+    "fit": Command(
+        "Both stages in one go: mechanisms, their counterfactuals, the classifier.",
+        "tcm fit --data.source-dir photos --data.target-dir cliparts --out runs/mine",
     ),
     "train erm": Command(
         "Train on the labelled source alone: what every other method must beat.",
@@ -44,6 +48,10 @@ COMMANDS = {
     "train tcm": Command(
         "Stage 2: train with the counterfactuals that tcm transport wrote.",
         "tcm train tcm --data.benchmark digits --mechanisms runs/mechanisms --out runs/tcm",
+    ),
+    "train baseline": Command(
+        "Train on source images that one mechanism carried to the target: the paper's Baseline.",
+        "tcm train baseline --data.benchmark digits --mechanisms runs/cyclegan --out runs/baseline",
     ),
     "mechanisms": Command(
         "Stage 1: learn k mechanisms that carry images between the domains.",
@@ -163,6 +171,8 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         return train_command(name.removeprefix("train "), options), False
     if name == "mechanisms":
         return mechanisms_command(options), False
+    if name == "fit":
+        return fit_command(options), False
     if name == "data check":
         return check_command(), False
     functions: dict[str, Callable[..., int]] = {
@@ -218,6 +228,29 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
 
     mechanisms.__doc__ = documented(COMMANDS["mechanisms"].purpose)
     return mechanisms
+
+
+def fit_command(options: list[str]) -> Callable[..., int]:
+    """Both stages, whose options start at the values of the preset."""
+    from pathlib import Path
+    from typing import Annotated
+
+    import tyro
+
+    from tcm import commands
+    from tcm.mechanisms.discovery import preset_bank
+    from tcm.methods.tcm import preset_tcm
+    from tcm.pipeline import FitConfig, StageOne, StageTwo
+
+    preset, small = asked_preset(options)
+    one, two = StageOne(bank=preset_bank(preset, small)), StageTwo(method=preset_tcm(preset, small))
+    start = FitConfig(preset=preset, mechanisms=one, classifier=two)
+
+    def fit(out: Path, config: Annotated[FitConfig, tyro.conf.arg(name="")] = start, quiet: bool = False) -> int:
+        return commands.fit(config, out, quiet)
+
+    fit.__doc__ = documented(COMMANDS["fit"].purpose)
+    return fit
 
 
 def asked_preset(options: list[str]) -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""The demo on the built-in digits: four mechanisms, two methods, and a page that shows them."""
+"""The demo on the built-in digits: four methods side by side, the mechanisms, and a page that shows them."""
 
 from pathlib import Path
 from typing import Any
@@ -6,20 +6,39 @@ from typing import Any
 from tcm.data.task import DataConfig
 from tcm.experiment import TrainConfig, train
 from tcm.mechanisms.discovery import DiscoveryConfig, discover, preset_bank
+from tcm.mechanisms.transport import transport
 from tcm.methods import METHODS
+from tcm.methods.tcm import preset_tcm
+from tcm.pipeline import FitConfig, StageOne, StageTwo, fit_both
 from tcm.report import write_report
 
 MECHANISM_STEPS = 400  # a step of all mechanisms costs as much as ten of a method
 
 
 def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path], Path]:
-    """Trains source-only, DANN and mechanisms below `out`; the folders of the methods and the report's page."""
-    data, folders = DataConfig(benchmark="digits"), []
-    for name in ("erm", "dann"):
-        config: TrainConfig[Any] = TrainConfig(method=METHODS[name](), data=data, steps=steps, seed=seed)
-        folders.append(out / name)
-        train(name, config, folders[-1], quiet)
-    few = min(steps, MECHANISM_STEPS)
-    mechanisms = DiscoveryConfig(data=data, steps=few, seed=seed, bank=preset_bank("default", small=True))
-    discover(mechanisms, out / "mechanisms", quiet)
-    return folders, write_report([*folders, out / "mechanisms"], out / "report")
+    """Trains source-only, DANN, the Baseline and TCM below `out`; the folders of the methods and the report's page."""
+    data, few = DataConfig(benchmark="digits"), min(steps, MECHANISM_STEPS)
+
+    def trained(name: str, mechanisms: Path | None = None) -> Path:
+        config: TrainConfig[Any] = TrainConfig(
+            method=METHODS[name](), data=data, steps=steps, seed=seed, mechanisms=mechanisms
+        )
+        train(name, config, out / name, quiet)
+        return out / name
+
+    folders = [trained("erm"), trained("dann")]
+    cyclegan = DiscoveryConfig(
+        data=data, steps=few, seed=seed, k=1, preset="paper", bank=preset_bank("paper", small=True)
+    )
+    discover(cyclegan, out / "cyclegan", quiet)
+    transport(out / "cyclegan", quiet=quiet)
+    folders.append(trained("baseline", out / "cyclegan"))
+    both = FitConfig(
+        data=data,
+        seed=seed,
+        mechanisms=StageOne(steps=few, bank=preset_bank("default", small=True)),
+        classifier=StageTwo(steps=steps, method=preset_tcm("default", small=True)),
+    )
+    stages, _ = fit_both(both, out / "tcm", quiet)
+    folders.append(stages.classifier)
+    return folders, write_report([*folders, stages.mechanisms], out / "report")

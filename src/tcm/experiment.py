@@ -44,7 +44,9 @@ class TrainConfig(RunConfig, Generic[M]):
         """This config with every default filled in; mistakes are found here, before anything is written."""
         # Batch normalisation has no spread to go by in a single image.
         settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
-        require_usable(to_json(self.method), "--method")
+        zero = getattr(self.method, "may_be_zero", ())
+        positive = {key: value for key, value in to_json(self.method).items() if value != 0 or key not in zero}
+        require_usable(positive, "--method")
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=crop < 64)
         backbone.require_crop(crop)

@@ -2,13 +2,19 @@
 
 from typing import Literal
 
+from tcm.methods.baseline import BaselineConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import MethodConfig
 from tcm.methods.tcm import TCMConfig, preset_tcm
 
 Preset = Literal["default", "paper", "release"]
-METHODS: dict[str, type[MethodConfig]] = {"erm": ERMConfig, "dann": DANNConfig, "tcm": TCMConfig}
+METHODS: dict[str, type[MethodConfig]] = {
+    "erm": ERMConfig,
+    "dann": DANNConfig,
+    "baseline": BaselineConfig,
+    "tcm": TCMConfig,
+}
 WITH_PRESETS = ("tcm",)
 
 

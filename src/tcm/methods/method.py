@@ -28,7 +28,8 @@ class Problem:
 class MethodConfig(Protocol):
     """A frozen dataclass that builds its method.
 
-    One whose method needs counterfactuals has a class attribute `uses_counterfactuals = True`.
+    One whose method needs counterfactuals has a class attribute `uses_counterfactuals = True`; whole numbers that may
+    be 0 are named by `may_be_zero`.
     """
 
     def build(self, problem: Problem) -> "Method":

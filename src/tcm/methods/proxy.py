@@ -4,8 +4,9 @@ Everything here is computed in single precision or better, whatever the precisio
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -194,17 +195,35 @@ def proxy_share(h_y: ProxyFunction, x: Tensor, x_hat: Tensor) -> Tensor:
     return of_proxy / of_all.clamp_min(torch.finfo(of_all.dtype).tiny)
 
 
-def head_remarks(found: HeadDiagnostics, share: float) -> list[str]:
+class HeadMetrics(NamedTuple):
+    """What the rows of metrics.jsonl tell of the heads: a key is `head/` and the field's name."""
+
+    norm: float
+    direct_norm: float
+    largest: float  # singular value of W3
+    smallest: float
+    lost: float
+    share: float  # of the logits' variance that comes from x_hat
+
+
+def head_metrics(rows: Iterable[Mapping[str, Any]]) -> HeadMetrics | None:
+    """The newest of each; None where the rows are not of a run with a causal head, or no evaluation is among them."""
+    newest = {key: value for row in rows for key, value in row.items() if key.startswith("head/")}
+    found = [newest.get(f"head/{name}") for name in HeadMetrics._fields]
+    return None if None in found else HeadMetrics(*map(float, found))
+
+
+def head_remarks(found: HeadMetrics) -> list[str]:
     """What is wrong with the heads, in plain words; nothing where all is well."""
     remarks = []
     if found.lost:
-        total = len(found.singular_values)
-        remarks.append(f"W3 is singular: {found.lost} of {total} directions of z leave no trace in x_hat")
+        count = "1 direction of z leaves" if found.lost == 1 else f"{found.lost:.0f} directions of z leave"
+        remarks.append(f"W3 is singular: {count} no trace in x_hat, where the proxies can tell nothing")
     if found.norm > EXPLODES * found.direct_norm:
         remarks.append(
             f"W1 W3^+ explodes: its norm is {found.norm:.3g} where that of W2 is {found.direct_norm:.3g}; "
-            "small errors of x_hat decide the prediction"
+            "small errors of x_hat decide the prediction, and a larger head.ridge would damp them"
         )
-    if share < NEGLIGIBLE:
-        remarks.append(f"the proxies do nothing: {share:.2%} of the logits' variance comes from x_hat")
+    if found.share < NEGLIGIBLE:
+        remarks.append(f"The proxies do nothing: {found.share:.2%} of the variance of the logits comes from x_hat")
     return remarks

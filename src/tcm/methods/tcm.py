@@ -32,10 +32,11 @@ class TCMConfig:
     """Counterfactuals of both domains: source ones keep their label, target ones must agree."""
 
     uses_counterfactuals = True
+    may_be_zero = ("source_views", "target_views")
     recipe: Recipe = field(default_factory=Recipe)
     features: Literal["bottleneck", "backbone"] = "bottleneck"
     """What discriminators and the causal head look at."""
-    source_views: int | None = 1
+    source_views: int | None = 2
     """Counterfactuals of a source image in a step. None: all k."""
     target_views: int | None = 2
     """Counterfactuals of a target image in a step. None: all k."""

@@ -1,0 +1,85 @@
+"""Both stages in one go (Algorithm 1): mechanisms, the counterfactuals they make, and the classifier."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tcm.data.task import DataConfig
+from tcm.experiment import TrainConfig, train
+from tcm.mechanisms.bank import BankConfig
+from tcm.mechanisms.discovery import PRESETS as BANKS
+from tcm.mechanisms.discovery import DiscoveryConfig, discover
+from tcm.mechanisms.transport import transport
+from tcm.methods import Preset
+from tcm.methods.tcm import TCMConfig
+from tcm.nn.backbone import BackboneConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOne:
+    """The mechanisms."""
+
+    steps: int | None = None
+    """Training steps. Default: 50000, digits 500."""
+    batch: int = 8
+    """Images of each domain in a step."""
+    k: int | Literal["auto"] = 4
+    """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
+    bank: BankConfig = field(default_factory=lambda: BANKS["default"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTwo:
+    """The classifier."""
+
+    steps: int | None = None
+    """Training steps. Default: 10000, digits 600."""
+    batch: int = 32
+    """Images of each domain in a step."""
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    method: TCMConfig = field(default_factory=TCMConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """A run of both stages."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    preset: Preset = "default"
+    """Where the values of --mechanisms.bank and --classifier.method start."""
+    seed: int = 0
+    """Every random choice follows from it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: the GPU if there is one."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 on a GPU that has it, fp32 otherwise."""
+    mechanisms: StageOne = field(default_factory=StageOne)
+    classifier: StageTwo = field(default_factory=StageTwo)
+
+
+class Stages(NamedTuple):
+    """The folders of a fitted model."""
+
+    mechanisms: Path
+    classifier: Path
+
+
+def fit_both(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages, bool]:
+    """Runs what is left to do of both stages below `out`; their folders, and whether anything was left."""
+    stages = Stages(out / "mechanisms", out / "classifier")
+    common = {name: getattr(config, name) for name in ("data", "preset", "seed", "device", "precision")}
+    first, second = config.mechanisms, config.classifier
+    one = DiscoveryConfig(**common, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
+    two = TrainConfig[TCMConfig](
+        **common,
+        steps=second.steps,
+        batch=second.batch,
+        backbone=second.backbone,
+        method=second.method,
+        mechanisms=stages.mechanisms,
+    )
+    two.resolved()  # a mistake in the second stage is told before the first one runs
+    done = [discover(one, stages.mechanisms, quiet)]
+    done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
+    done.append(train("tcm", two, stages.classifier, quiet))
+    return stages, any(done)
