@@ -4,6 +4,7 @@ python benchmarks/speed.py input            share of a DANN step that making its
 python benchmarks/speed.py stage1           steps of stage 1 against the straightforward form
 python benchmarks/speed.py growth           what twice as many mechanisms cost
 python benchmarks/speed.py transport        stored images to counterfactuals
+python benchmarks/speed.py stage2           steps of stage 2 against a pass per view; prediction
 python benchmarks/speed.py ... --quick      the same with small networks, for a look on a CPU
 """
 
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
@@ -24,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tcm.data.augment import View
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
-from tcm.learner import Batch
+from tcm.learner import Batch, Counterfactuals
 from tcm.losses import adversarial, critic_loss, reconstruction
 from tcm.mechanisms.bank import SIDES, MechanismBank, Side, opposite
 from tcm.mechanisms.competition import Terms
@@ -33,8 +35,9 @@ from tcm.mechanisms.pool import ImagePool
 from tcm.mechanisms.transport import counterfactuals
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
+from tcm.methods.tcm import TCM, TCMConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.nn.generator import InstanceNorm, ToColours
+from tcm.nn.generator import FrozenGenerators, InstanceNorm, ToColours
 from tcm.settings import make_fabric
 
 ROUNDS = 7
@@ -301,9 +304,99 @@ def report_transport(preset: Preset, size: int, batch: int, quick: bool) -> None
         print(f"compiled: {batch / compiled:.0f} images/s, {eager / compiled:.1f} times as fast")
 
 
+class PassPerView(TCM):
+    """Stage 2 in the straightforward form: one pass of the backbone for every view of a batch."""
+
+    at_once = 32
+
+    def looked_at(self, images: Tensor) -> Tensor:
+        """The features, view by view."""
+        return torch.cat([super(PassPerView, self).looked_at(part) for part in images.split(self.at_once)])
+
+
+def stage2(quick: bool, forms: list[str]) -> None:
+    """Steps of stage 2 against a pass per view in fp32, and prediction against the bare backbone."""
+    k, batch, side, name = (4, 4, 32, "small") if quick else (4, 32, 224, "resnet50")
+    plain = measured_update(PassPerView, "fp32", k, batch, side, name, compiled=False)
+    ours = measured_update(TCM, "auto", k, batch, side, name, compiled=True)
+    print(f"a pass per view, fp32: {1 / plain:.0f} images/s")
+    print(f"one pass, bf16, compiled: {1 / ours:.0f} images/s, {plain / ours:.1f} times as many")
+    report_prediction(k, 4 if quick else 64, side, name)
+
+
+def built(kind: type[TCM], fabric: Fabric, k: int, side: int, name: str) -> TCM:
+    """The default of stage 2 on an untrained backbone, with k untrained inverse mechanisms."""
+    backbone = BackboneConfig(name, pretrained=False).build()
+    backbone.pretrained = True
+    generator = preset_bank("default", small=side < 64).generator
+    method = kind(Problem(65, backbone, FrozenGenerators(generator.build() for _ in range(k))), TCMConfig())
+    fabric.to_device(method)
+    return method
+
+
+def measured_update(
+    kind: type[TCM], precision: str, k: int, batch: int, side: int, name: str, *, compiled: bool
+) -> float:
+    """Seconds for an image of one training step, all views counted."""
+    fabric = make_fabric("auto", precision)
+    on_gpu = fabric.device.type == "cuda"
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    method = built(kind, fabric, k, side, name)
+    optimizers, shown = method.build_optimizers(), random_batch(batch, side, fabric.device)
+    made = torch.rand(2, k, batch, 3, side, side, device=fabric.device)
+    shown = shown._replace(counterfactuals=Counterfactuals(made[0], made[1]))
+    if on_gpu and compiled:
+        method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        method.accelerate()
+
+    def step(_: int) -> None:
+        if on_gpu:
+            torch.compiler.cudagraph_mark_step_begin()
+        with fabric.autocast():
+            method.update(shown, 0.5, optimizers)
+
+    config = method.config
+    assert config.source_views is not None
+    assert config.target_views is not None
+    images = batch * (2 + config.source_views + config.target_views)
+    return seconds_a_call({"step": step}, fabric.device, 1 if quick_size(side) else 5)["step"] / images
+
+
+def quick_size(side: int) -> bool:
+    """Whether these are the small images of a quick look."""
+    return side < 64
+
+
+def report_prediction(k: int, batch: int, side: int, name: str) -> None:
+    """Prints what Algorithm 2 costs, in passes of the bare backbone."""
+    fabric = make_fabric("auto", "auto")
+    method = built(TCM, fabric, k, side, name).eval()
+    method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    images = torch.rand(batch, 3, side, side, device=fabric.device)
+
+    def timed(call: Callable[[Tensor], object]) -> Callable[[int], object]:
+        def run(_: int) -> None:
+            with torch.inference_mode(), fabric.autocast():
+                call(images)
+
+        return run
+
+    calls = {
+        "backbone": timed(lambda x: method.classified(method.looked_at(x))),
+        "fast": timed(method.predict_fast),
+        "whole": timed(method.predict),
+        "generators": timed(method.inverse_counterfactuals),
+    }
+    took = seconds_a_call(calls, fabric.device, 3)
+    bare, rest = took["backbone"], took["whole"] - took["generators"]
+    print(f"prediction, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone")
+    print(f"Algorithm 2 without the generators: {rest / bare / (1 + k):.2f} x (1 + k) times the bare backbone")
+    print(f"the k = {k} generators: {took['generators'] / bare:.2f} times the bare backbone")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"input": input_share, "stage1": stage1, "growth": growth, "transport": transport}
+    parts = {"input": input_share, "stage1": stage1, "growth": growth, "transport": transport, "stage2": stage2}
     parser.add_argument("what", choices=parts)
     parser.add_argument("--forms", nargs="*", choices=FORMS, default=list(FORMS), help="forms of stage 1")
     parser.add_argument("--quick", action="store_true")

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,15 @@ def test_options_may_stand_in_any_order_and_quiet_is_quiet(tmp_path: Path, capfd
     out, err = capfd.readouterr()
     assert "is finished; nothing to do" in out
     assert err == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_wrong_value_is_named_on_any_terminal(encoding: str):
+    command = [sys.executable, "-m", "tcm.cli", "fit", "--preset", "papper", "--out", "nowhere"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    found = subprocess.run(command, env=environment, capture_output=True, encoding=encoding)
+    assert found.returncode == 2
+    assert found.stderr.startswith(
+        "error: invalid choice 'papper' for argument '--preset'. Expected one of ('default',"
+    )
+    assert found.stderr.count("\n") == 1

@@ -151,7 +151,8 @@ def parse(name: str, options: list[str]) -> Callable[[], int]:
 def on_one_line(boxed: str) -> str:
     """What the parser said in a box of titled parts: the parts, without frame, title and help texts."""
     text = " ".join(re.sub("[│╭╮╰╯]", " ", boxed).split())
-    _, *parts = [part for part in re.split(" ?─+ ?", text) if part]
+    # Where the terminal has no lines to draw with, there are rows of hyphens.
+    _, *parts = [part for part in re.split(" ?(?:─+|-{20,}) ?", text) if part]
     said = "; ".join(part for part in parts if not part.startswith(("Argument helptext", "For full helptext")))
     # An optional number: the parser tells of every reading that it tried.
     said = re.sub(r"no type matching \{None\}\|(\S+) could be .*? from \[(.*?)\]\. Got errors.*", r"\2 is no \1", said)
@@ -240,10 +241,10 @@ def fit_command(options: list[str]) -> Callable[..., int]:
     from tcm import commands
     from tcm.mechanisms.discovery import preset_bank
     from tcm.methods.tcm import preset_tcm
-    from tcm.pipeline import FitConfig, StageOne, StageTwo
+    from tcm.pipeline import BANK_OF, FitConfig, StageOne, StageTwo
 
     preset, small = asked_preset(options)
-    one, two = StageOne(bank=preset_bank(preset, small)), StageTwo(method=preset_tcm(preset, small))
+    one, two = StageOne(bank=preset_bank(BANK_OF[preset], small)), StageTwo(method=preset_tcm(preset, small))
     start = FitConfig(preset=preset, mechanisms=one, classifier=two)
 
     def fit(out: Path, config: Annotated[FitConfig, tyro.conf.arg(name="")] = start, quiet: bool = False) -> int:

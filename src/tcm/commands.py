@@ -229,9 +229,8 @@ def predict(
         run: The run's folder.
         folder: Folder of images; subfolders are read too.
         csv: File for the result; without it, it is printed.
-        fast: Look at each image alone, at the cost of the bare backbone. Gives up the image's own counterfactuals;
-            saves making all k of them and a pass of the backbone over each. What that does to the accuracy stands
-            in the run's report. Methods without counterfactuals predict the same either way.
+        fast: Gives up each image's own counterfactuals; saves making all k of them and a pass of the backbone each.
+            The run's report tells what that does to its accuracy. Most methods use none: for them nothing changes.
         device: Where to compute.
         quiet: No progress, only the result.
     """

@@ -36,7 +36,7 @@ def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path],
     both = FitConfig(
         data=data,
         seed=seed,
-        mechanisms=StageOne(steps=few, bank=preset_bank("default", small=True)),
+        mechanisms=StageOne(steps=few, bank=preset_bank("paper", small=True)),
         classifier=StageTwo(steps=steps, method=preset_tcm("default", small=True)),
     )
     stages, _ = fit_both(both, out / "tcm", quiet)

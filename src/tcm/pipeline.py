@@ -14,6 +14,10 @@ from tcm.methods import Preset
 from tcm.methods.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
 
+# Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
+# the other domain, as the paper's do. Those of stage 1's own default share the way: they tell factors apart.
+BANK_OF: dict[Preset, Preset] = {"default": "paper", "paper": "paper", "release": "release"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageOne:
@@ -25,7 +29,7 @@ class StageOne:
     """Images of each domain in a step."""
     k: int | Literal["auto"] = 4
     """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
-    bank: BankConfig = field(default_factory=lambda: BANKS["default"])
+    bank: BankConfig = field(default_factory=lambda: BANKS[BANK_OF["default"]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +71,12 @@ class Stages(NamedTuple):
 def fit_both(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages, bool]:
     """Runs what is left to do of both stages below `out`; their folders, and whether anything was left."""
     stages = Stages(out / "mechanisms", out / "classifier")
-    common = {name: getattr(config, name) for name in ("data", "preset", "seed", "device", "precision")}
-    first, second = config.mechanisms, config.classifier
-    one = DiscoveryConfig(**common, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
+    common = {name: getattr(config, name) for name in ("data", "seed", "device", "precision")}
+    first, second, preset = config.mechanisms, config.classifier, BANK_OF[config.preset]
+    one = DiscoveryConfig(**common, preset=preset, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
     two = TrainConfig[TCMConfig](
         **common,
+        preset=config.preset,
         steps=second.steps,
         batch=second.batch,
         backbone=second.backbone,

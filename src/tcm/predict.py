@@ -10,16 +10,22 @@ from tcm.data.folders import images_below
 from tcm.data.images import BadImage, decode, resized
 from tcm.data.reading import read_all
 from tcm.errors import InputError, shown
-from tcm.evaluate import BATCH, probabilities
+from tcm.evaluate import BATCH, readings
 from tcm.experiment import load_trained
 from tcm.settings import make_fabric
 
 Row = tuple[str, str, float]  # path, class, confidence
 
 
-def predict_folder(run: Path, folder: Path, device: str, quiet: bool) -> tuple[list[Row], list[tuple[str, str]]]:
-    """Path, class and confidence of every image below the folder, and path and reason of those that cannot be read."""
+def predict_folder(
+    run: Path, folder: Path, device: str, quiet: bool, fast: bool = False
+) -> tuple[list[Row], list[tuple[str, str]]]:
+    """Path, class and confidence of every image below the folder, and path and reason of those that cannot be read.
+
+    `fast` asks for the method's prediction from the image alone.
+    """
     trained = load_trained(run)
+    predict = trained.method.predict_fast if fast else trained.method.predict
     fabric = make_fabric(device, trained.config.precision)
     fabric.to_device(trained.method)
     paths = images_below(folder)
@@ -33,7 +39,8 @@ def predict_folder(run: Path, folder: Path, device: str, quiet: bool) -> tuple[l
 
     def classify() -> None:
         images = torch.from_numpy(np.stack([image for _, image in waiting]))
-        confidences, guesses = probabilities(fabric, trained.method, images, crop, min(BATCH, len(images))).max(dim=1)
+        found = readings(fabric, lambda some: {"": predict(some)}, images, crop, min(BATCH, len(images)))
+        confidences, guesses = found[""].max(dim=1)
         names = [trained.classes[guess] for guess in guesses.tolist()]
         rows.extend(zip([path for path, _ in waiting], names, confidences.tolist(), strict=True))
         waiting.clear()

@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from tcm.methods.proxy import (
-    HeadDiagnostics,
+    HeadMetrics,
     LinearHeads,
     ProxyHeads,
     ProxyWeights,
     adjusted_logits,
     head_diagnostics,
+    head_metrics,
     head_remarks,
     proxy_function,
     proxy_share,
@@ -98,9 +99,7 @@ def test_a_singular_w3_gives_a_finite_inverse_and_is_noticed(rank: int):
     expected = torch.linalg.pinv(w3.double(), rtol=1e-5)
     torch.testing.assert_close(pseudo_inverse(w3), expected, rtol=1e-4, atol=1e-6)
     heads = random_heads(latent=4, proxy=50)._replace(w3=w3)
-    found = head_diagnostics(heads)
-    assert found.lost == 4 - rank
-    assert any(f"W3 is singular: {4 - rank} of 4" in remark for remark in head_remarks(found, 0.5))
+    assert head_diagnostics(heads).lost == 4 - rank
 
 
 def test_a_w3_that_diverged_reaches_the_loss():
@@ -196,13 +195,31 @@ def test_the_share_of_the_proxies():
     assert proxy_share(h_y, x[:1].expand(9, 4), x_hat[0]) == 0  # no variance at all
 
 
-def test_remarks_name_what_is_wrong_and_nothing_else():
-    well = HeadDiagnostics(norm=1.8, direct_norm=11.0, singular_values=(2.0, 0.5))
-    assert head_remarks(well, share=0.3) == []
-    assert head_remarks(well, share=0.004) == ["the proxies do nothing: 0.40% of the logits' variance comes from x_hat"]
-    exploded = HeadDiagnostics(norm=610.0, direct_norm=11.0, singular_values=(0.004, 0.003))
-    (remark,) = head_remarks(exploded, share=3.0)
-    assert remark.startswith("W1 W3^+ explodes: its norm is 610 where that of W2 is 11;")
+WELL = HeadMetrics(norm=1.8, direct_norm=11.0, largest=2.0, smallest=0.5, lost=0, share=0.3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remark"),
+    [
+        ({"lost": 1}, "W3 is singular: 1 direction of z leaves no trace in x_hat"),
+        ({"lost": 3}, "W3 is singular: 3 directions of z leave no trace in x_hat"),
+        ({"norm": 610.0, "share": 3.0}, "W1 W3^+ explodes: its norm is 610 where that of W2 is 11;"),
+        ({"share": 0.004}, "The proxies do nothing: 0.40% of the variance of the logits comes from x_hat"),
+    ],
+)
+def test_remarks_name_what_is_wrong_and_nothing_else(wrong: dict[str, float], remark: str):
+    assert head_remarks(WELL) == []
+    (said,) = head_remarks(WELL._replace(**wrong))
+    assert said.startswith(remark)
+
+
+def test_the_metrics_are_the_newest_of_each():
+    heads = {f"head/{name}": value for name, value in WELL._asdict().items() if name != "share"}
+    trained = [{"step": step, "head/share": 0.1 * step} for step in (1, 2, 3)]
+    evaluated = [{"step": 2, **heads, "head/norm": 9.0}, {"step": 3, **heads}]
+    assert head_metrics([*trained, *evaluated]) == WELL._replace(share=pytest.approx(0.3))
+    assert head_metrics(trained) is None  # before the first evaluation
+    assert head_metrics([{"step": 1, "loss/domain": 0.7}]) is None
 
 
 def test_diagnostics_of_fresh_heads():
@@ -211,4 +228,6 @@ def test_diagnostics_of_fresh_heads():
     assert found.lost == 0
     assert 1.5 < found.singular_values[0] / found.singular_values[-1] < 1.7  # that of a random matrix
     assert 1.5 < found.norm < 2.1
-    assert head_remarks(found, share=0.5) == []
+    largest, *_, smallest = found.singular_values
+    fresh = HeadMetrics(found.norm, found.direct_norm, largest, smallest, found.lost, share=0.5)
+    assert head_remarks(fresh) == []

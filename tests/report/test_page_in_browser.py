@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fake_runs import OBJECTS, write_run
+from test_readings import HEAD, TITLES
 
 from tcm.cli import main
 from tcm.report import write_report
@@ -40,6 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     groups = {
         "several": [digits, second, write_run(root / "half", finished=False)],
         "objects": [write_run(root / "objects", classes=OBJECTS, side=64)],
+        "head": [write_run(root / "head", readings=("fast", "f_y alone", "W" * 80), head=dict.fromkeys(HEAD, 1e9))],
         "unlabelled": [write_run(root / "unlabelled", labelled=False)],
         "mechanisms": [root / "mechanisms"],
         "nasty": [write_run(root / "nasty", classes=long_names, paths=paths, task=("S" * 90, "<i>t"))],
@@ -62,6 +64,17 @@ def test_quiet_self_contained_and_narrow(browser: "Browser", pages: list[Path]):
         assert complaints == []
         assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
         page.close()
+
+
+def test_readings_and_head_fit_a_phone_without_scrolling(browser: "Browser", tmp_path: Path):
+    run = write_run(tmp_path / "run", readings=("fast", "f_y alone"), head={**HEAD, "share": 0.0})
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page.goto(write_report([run], tmp_path / "report").as_uri())
+    for title in TITLES:
+        section = page.locator("section", has=page.get_by_role("heading", name=title))
+        assert section.evaluate("part => [...part.querySelectorAll('*')].every(e => e.scrollWidth <= 335)"), title
+    assert page.locator(".callout").inner_text().startswith("The proxies do nothing")
+    page.close()
 
 
 def test_prints_with_every_section_open(browser: "Browser", pages: list[Path]):

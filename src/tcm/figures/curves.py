@@ -18,7 +18,7 @@ Series = dict[str, tuple[np.ndarray, np.ndarray]]
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
 
-_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "dead", "k"}
+_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "dead", "k", "head/lost"}
 _COUNTS = ("wins/", "class_wins/", "standing/")  # of the mechanisms: `wins_figure` draws them together
 _LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
 _LINES = ("-", "--", "-.", ":")
@@ -75,9 +75,8 @@ def _drawn_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _name(key: str) -> str:
-    if key.startswith("loss/"):
-        return f"Loss: {key.removeprefix('loss/').replace('_', ' ')}"
-    return _NAMES.get(key, key.replace("_", " "))
+    plain = key.replace("/", ": ").replace("_", " ")
+    return _NAMES.get(key, plain[:1].upper() + plain[1:])
 
 
 def _figure(series: Series, *, percent: bool) -> Figure:

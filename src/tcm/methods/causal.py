@@ -82,9 +82,9 @@ class CausalHead(nn.Module):
         }
         return Solved(terms, Views(adjusted, on_target[None]), proxy_share(h_y, x.detach(), proxy.detach()))
 
-    def predict(self, x: Tensor, x_hat: Tensor) -> Tensor:
+    def predict(self, x: Tensor, x_hat: Tensor, weighting: Weighting | None = None) -> Tensor:
         """P(Y | do(X)) of target images, Eq. (5), as logits: x [batch, features], x_hat [k, batch, features]."""
-        return self._adjusted(x, self.target.average(x_hat, self.config.weighting))
+        return self._adjusted(x, self.target.average(x_hat, weighting or self.config.weighting))
 
     def predict_with_mean(self, x: Tensor) -> Tensor:
         """The same with E[x_hat] for every image, which needs no counterfactuals."""

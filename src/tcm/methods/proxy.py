@@ -209,8 +209,8 @@ class HeadMetrics(NamedTuple):
 def head_metrics(rows: Iterable[Mapping[str, Any]]) -> HeadMetrics | None:
     """The newest of each; None where the rows are not of a run with a causal head, or no evaluation is among them."""
     newest = {key: value for row in rows for key, value in row.items() if key.startswith("head/")}
-    found = [newest.get(f"head/{name}") for name in HeadMetrics._fields]
-    return None if None in found else HeadMetrics(*map(float, found))
+    keys = [f"head/{name}" for name in HeadMetrics._fields]
+    return HeadMetrics(*(newest[key] for key in keys)) if newest.keys() >= set(keys) else None
 
 
 def head_remarks(found: HeadMetrics) -> list[str]:

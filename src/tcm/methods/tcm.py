@@ -106,6 +106,10 @@ class TCM(Method):
         width = config.recipe.bottleneck if config.features == "bottleneck" else problem.backbone.features
         self.alignment = config.alignment.build(width, problem.classes) if config.alignment.weight else None
         self.head = CausalHead(width, problem.classes, config.head) if config.head.weight else None
+        if not self.classifies:  # no weights that nothing trains
+            del self.classifier
+            if config.features == "backbone":
+                del self.bottleneck
 
     @property
     def classifies(self) -> bool:
@@ -153,8 +157,8 @@ class TCM(Method):
         return self.readings(images)[""]
 
     def readings(self, images: Tensor) -> dict[str, Tensor]:
-        """The prediction and, by name, what parts of the model say: fast, without an image's own counterfactuals;
-        f_y alone, without h_y."""
+        """The prediction and, by name, other ways to read the model: fast, without an image's own counterfactuals (for
+        the causal head with E[x_hat]); f_y alone, without h_y; two choices of P(x_hat | S)."""
         config = self.config
         if config.prediction == "single":
             return {"": self.predict_fast(images)}
@@ -165,8 +169,14 @@ class TCM(Method):
         if config.prediction == "average":
             return {"": averaged(self.classified(features)), "fast": self.classified(features[0])}
         assert self.head
-        fast, alone = self.head.predict_with_mean(features[0]), self.head.predict_alone(features[0])
-        return {"": self.head.predict(features[0], features[1:]), "fast": fast, "f_y alone": alone}
+        x, x_hat = features[0], features[1:]
+        return {
+            "": self.head.predict(x, x_hat),
+            "fast": self.head.predict_with_mean(x),
+            "f_y alone": self.head.predict_alone(x),
+            "uniform weights": self.head.predict(x, x_hat, "uniform"),
+            "gaussian weights": self.head.predict(x, x_hat, "gaussian"),
+        }
 
     def predict_fast(self, images: Tensor) -> Tensor:
         """The prediction without the image's own counterfactuals, at the price of the bare backbone."""

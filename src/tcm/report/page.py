@@ -62,7 +62,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters |= {"percent": _percent, "duration": _duration}
+    environment.filters |= {"percent": _percent, "points": _points, "duration": _duration}
     return environment.get_template("page.html.jinja")
 
 
@@ -77,6 +77,11 @@ def _curves(histories: dict[str, list[dict[str, Any]]]) -> list[tuple[str, Marku
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
+
+
+def _points(difference: float | None) -> str:
+    """With its sign, so that it reads as a difference."""
+    return "–" if difference is None else f"{difference:+.1f}".replace("-", "−")
 
 
 def _duration(seconds: float | None) -> str:

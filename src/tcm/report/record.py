@@ -46,6 +46,11 @@ class Evaluation:
         """The mean over classes of the accuracy within each; None where nothing is labelled."""
         return self.summary["target"]["mean_class_accuracy"]
 
+    @property
+    def readings(self) -> dict[str, dict[str, float]]:
+        """The accuracies of the same model read in other ways, by name; runs of older versions have none."""
+        return self.summary["target"].get("readings", {})
+
     @cached_property
     def predictions(self) -> np.ndarray:
         """The most probable class of each target image, [n]."""

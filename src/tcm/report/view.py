@@ -12,6 +12,7 @@ from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
 from tcm.report.mechanisms import MechanismsView, mechanisms_view
 from tcm.report.pictures import Picture, picture
+from tcm.report.readings import HeadView, Reading, head_view, reading_rows
 from tcm.report.record import Evaluation, Record, leaves
 from tcm.report.scores import (
     Bar,
@@ -58,6 +59,8 @@ class RunView:
     record: Record
     measured: Measured | None
     unmeasured: Unmeasured | None
+    readings: list[Reading]
+    head: HeadView | None
     mechanisms: MechanismsView | None
     settings: dict[str, str]
     environment: dict[str, str]
@@ -91,6 +94,8 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         record=record,
         measured=_measured(evaluation, anchor) if evaluation and labelled else None,
         unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
+        readings=reading_rows(evaluation) if evaluation else [],
+        head=head_view(record),
         mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
         environment={key: _plain(value) for key, value in leaves(record.environment).items()},

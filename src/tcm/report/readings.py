@@ -1,0 +1,49 @@
+"""What the page says of a run's other readings, and of its causal head."""
+
+from dataclasses import dataclass
+
+from tcm.methods.proxy import HeadMetrics, head_metrics, head_remarks
+from tcm.report.record import Evaluation, Record
+
+REPORTED = "As reported"
+_EXPLAINED = {
+    "fast": "Without the image's own counterfactuals, at the cost of the bare backbone: tcm predict --fast.",
+    "f_y alone": "The head without the proxy function.",
+    "gaussian weights": "Counterfactuals weigh by the density of Eq. (5) that the paper chooses.",
+    "uniform weights": "All counterfactuals of an image weigh alike.",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One row: what the same model is right on when it is read in this way."""
+
+    name: str
+    explanation: str  # empty where none is known
+    accuracy: float
+    points: float | None  # more than the reported accuracy; None for the reported one itself
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """The newest numbers of the causal head, and what is wrong with it."""
+
+    found: HeadMetrics
+    remarks: list[str]
+
+
+def reading_rows(evaluation: Evaluation) -> list[Reading]:
+    """The reported prediction, then the others; nothing where there are no others, or no labels to measure them."""
+    accuracy = evaluation.accuracy
+    others = {name: scores["accuracy"] for name, scores in evaluation.readings.items() if "accuracy" in scores}
+    if accuracy is None or not others:
+        return []
+    reported = Reading(REPORTED, "What all other numbers here are about.", accuracy, None)
+    rows = [Reading(name, _EXPLAINED.get(name, ""), own, 100 * (own - accuracy)) for name, own in others.items()]
+    return [reported, *rows]
+
+
+def head_view(record: Record) -> HeadView | None:
+    """None for a run without a causal head, or before its first evaluation."""
+    found = head_metrics(record.history)
+    return HeadView(found, head_remarks(found)) if found else None

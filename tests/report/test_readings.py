@@ -1,0 +1,70 @@
+"""What the page says of a run whose model can be read in several ways, and of a causal head."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_page import page_of, summary_of
+
+MakeRun = Callable[..., Path]
+HEAD = {"norm": 1.83, "direct_norm": 11.2, "largest": 2.04, "smallest": 0.512, "lost": 0, "share": 0.307}
+TITLES = ("The same model, read in other ways", "The causal head")
+
+
+def test_each_reading_has_its_accuracy_and_difference(make_run: MakeRun):
+    run = make_run("run", readings=("fast", "f_y alone", "something new"))
+    page, accuracy = page_of(run), summary_of(run)["target"]["accuracy"]
+    assert TITLES[0] in page.text
+    start = page.rows.index(["Reading", "Accuracy", "Difference in points"])
+    reported, fast, alone, new = page.rows[start + 1 : start + 5]
+    assert reported[0].startswith("As reported")
+    assert reported[1:] == [f"{accuracy:.1%}", "–"]
+    assert "Without the image's own counterfactuals, at the cost of the bare backbone" in fast[0]
+    assert fast[1:] == [f"{accuracy + 0.05:.1%}", "+5.0"]
+    assert alone[0] == "f_y aloneThe head without the proxy function."
+    assert new == ["something new", f"{accuracy + 0.15:.1%}", "+15.0"]
+
+
+def test_a_reading_that_is_worse_has_a_minus(make_run: MakeRun):
+    run = make_run("run", readings=("fast",))
+    summary = summary_of(run)
+    summary["target"]["readings"]["fast"]["accuracy"] = summary["target"]["accuracy"] - 0.012
+    (run / "evaluation.json").write_text(json.dumps(summary))
+    assert "−1.2" in [row[-1] for row in page_of(run).rows]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"labelled": False, "readings": ("fast",)}, {"finished": False}], ids=["none", "no labels", "half"]
+)
+def test_without_readings_or_labels_there_is_no_table(make_run: MakeRun, settings: dict):
+    text = page_of(make_run("run", **settings)).text
+    assert not any(title in text for title in TITLES)
+
+
+def test_a_run_of_an_older_version_has_no_readings(make_run: MakeRun):
+    run = make_run("run")
+    summary = summary_of(run)
+    del summary["target"]["readings"]
+    (run / "evaluation.json").write_text(json.dumps(summary))
+    assert TITLES[0] not in page_of(run).text
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_causal_head_shows_its_last_numbers(make_run: MakeRun, finished: bool):
+    text = page_of(make_run("run", head=HEAD, finished=finished)).text
+    for number in ("1.83", "11.2", "2.04", "0.512", "30.70%"):
+        assert f" {number} " in text
+    for name in ("Norm of W1 W3^+", "Norm of W2", "Largest singular value of W3", "Smallest singular value of W3"):
+        assert name in text
+    assert "do nothing" not in text
+    assert "Head: direct norm" in text  # among the curves
+
+
+def test_what_is_wrong_with_a_head_is_said_in_words(make_run: MakeRun):
+    bad = {**HEAD, "norm": 610.0, "lost": 2, "share": 0.001}
+    text = page_of(make_run("a", head=bad), make_run("b", seed=1)).text
+    assert "W3 is singular: 2 directions of z leave no trace" in text
+    assert "W1 W3^+ explodes: its norm is 610 where that of W2 is 11.2;" in text
+    assert "The proxies do nothing: 0.10% of the variance" in text
+    assert text.count(TITLES[1]) == 1

@@ -1,0 +1,75 @@
+"""Both stages in one command, interrupted where it hurts."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tcm.cli import main
+
+OPTIONS = ["--data.benchmark", "digits", "--device", "cpu", "--mechanisms.k", "2", "--mechanisms.steps", "12"]
+OPTIONS += ["--mechanisms.batch", "4", "--classifier.steps", "30", "--classifier.batch", "8", "-q"]
+
+
+def weights(out: Path) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(out / "classifier" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fit that nothing disturbed."""
+    out = tmp_path_factory.mktemp("whole") / "fit"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", "tcm.cli", "fit", *OPTIONS, "--out", out], env=environment, check=True)
+    return out
+
+
+def test_it_leaves_mechanisms_counterfactuals_a_classifier_and_a_page(whole: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("mechanisms/model.safetensors", "mechanisms/transported/target/images.npy", "report/index.html"):
+        assert (whole / name).exists()
+    assert any(name.startswith("inverse.1.") for name in weights(whole))
+    assert main(["fit", *OPTIONS, "--out", str(whole)]) == 0
+    assert "is finished; nothing to do" in capsys.readouterr().out
+
+
+def test_killed_in_either_stage_it_goes_on_to_the_same_model(whole: Path, tmp_path: Path):
+    out, environment = tmp_path / "fit", {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tcm.cli", "fit", *OPTIONS, "--out", str(out)]
+    for file in ("mechanisms/config.json", "mechanisms/transported", "classifier/config.json"):
+        process = subprocess.Popen(command, env=environment)
+        deadline = time.monotonic() + 120
+        while not (out / file).exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+        assert (out / file).exists()
+        assert not (out / "classifier" / "model.safetensors").exists()
+    subprocess.run(command, env=environment, check=True)
+    found, expected = weights(out), weights(whole)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--classifier.steps", "0"], "--steps is 0"),
+        (["--classifier.batch", "1"], "--batch is 1"),
+        (["--classifier.method.agreement", "-1"], "--method.agreement is -1.0"),
+        (["--preset", "papper"], "papper"),
+    ],
+)
+def test_a_mistake_in_the_second_stage_is_told_before_the_first(
+    options: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    given = dict(zip(OPTIONS[:-1:2], OPTIONS[1:-1:2], strict=True)) | dict([options])
+    words = [word for pair in given.items() for word in pair]
+    assert main(["fit", *words, "--out", str(tmp_path / "fit")]) == 2
+    assert said in capfd.readouterr().err
+    assert not (tmp_path / "fit").exists()
