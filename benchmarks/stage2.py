@@ -36,14 +36,14 @@ STUDY = {
     "baseline": Form("baseline", "paper-k1"),
     "paper": Form("tcm", "paper-k4", "--preset paper"),
     "release": Form("tcm", "release-k4", "--preset release"),
-    "default": Form("tcm", "default-k4"),
-    "control": Form("tcm", "default-k4", "--method.mixing none"),
-    "no-counterfactual": Form("tcm", "default-k4", "--method.counterfactual 0 --method.plain 1"),
-    "no-agreement": Form("tcm", "default-k4", "--method.agreement 0"),
-    "no-alignment": Form("tcm", "default-k4", "--method.alignment.weight 0"),
-    "several": Form("tcm", "default-k4", "--method.mixing several"),
-    "paper-mechanisms": Form("tcm", "paper-k4"),
-    "random": Form("tcm", "release-k4"),
+    "default": Form("tcm", "paper-k4"),
+    "k1": Form("tcm", "paper-k1"),
+    "disentangled": Form("tcm", "default-k4"),
+    "release-mechanisms": Form("tcm", "release-k4"),
+    "control": Form("tcm", "paper-k4", "--method.mixing none"),
+    "no-counterfactual": Form("tcm", "paper-k4", "--method.counterfactual 0 --method.plain 1"),
+    "no-agreement": Form("tcm", "paper-k4", "--method.agreement 0"),
+    "no-alignment": Form("tcm", "paper-k4", "--method.alignment.weight 0"),
 }
 
 

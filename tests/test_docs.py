@@ -95,7 +95,9 @@ def test_the_accuracies_are_those_of_the_results():
         for row in csv.DictReader(file.read_text().splitlines()):
             # A row of mechanisms has a specialisation where one of a method has an accuracy.
             name = "accuracy" if "accuracy" in row else "specialisation"
-            same = {**json.loads(row["config"]), "seed": None, "method_name": row.get("method")}
+            # Every seed has its own mechanisms; the form tells which kind they are.
+            same = {**json.loads(row["config"]), "seed": None, "mechanisms": row.get("form")}
+            same["method_name"] = row.get("method")
             groups.setdefault((json.dumps(same), name), []).append(float(row[name]))
     measured = {
         f"{statistics.mean(g):.{digits}f} ± {statistics.stdev(g):.{digits}f}"
