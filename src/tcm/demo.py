@@ -12,7 +12,7 @@ from tcm.methods.tcm import preset_tcm
 from tcm.pipeline import FitConfig, StageOne, StageTwo, fit_both
 from tcm.report import write_report
 
-MECHANISM_STEPS = 400  # a step of all mechanisms costs as much as ten of a method
+MECHANISM_STEPS = 250  # a step of all mechanisms costs as much as twenty of a method
 
 
 def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path], Path]:

@@ -87,7 +87,8 @@ def test_several_at_the_ends_of_the_strengths(strength: float, monkeypatch: pyte
 
 def test_several_draws_in_the_precision_of_the_images():
     images, made = images_and_made()
-    assert drawn(images.double(), made.double(), 1, "several").dtype == torch.float64
+    for kind in (torch.bfloat16, torch.float64):
+        assert drawn(images.to(kind), made.to(kind), 1, "several").dtype == kind
 
 
 @pytest.mark.parametrize("mixing", ["one", "several"])
