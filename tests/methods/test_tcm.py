@@ -481,3 +481,10 @@ def test_the_metrics_tell_of_the_head():
     assert method.head is not None
     assert method.diagnostics() == method.head.diagnostics()
     assert set(method.diagnostics()) >= {"head/norm", "head/smallest", "head/lost"}
+
+
+def test_averaging_classifies_backbone_features_view_by_view():
+    method, images = small(features="backbone").eval(), random_batch().target
+    views = [images, *method.inverse_counterfactuals(images)]
+    mean = torch.stack([method.classified(method.looked_at(view)).softmax(dim=1) for view in views]).mean(dim=0)
+    torch.testing.assert_close(method.predict(images).exp(), mean)

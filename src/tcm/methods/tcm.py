@@ -162,12 +162,14 @@ class TCM(Method):
         config = self.config
         if config.prediction == "single":
             return {"": self.predict_fast(images)}
-        made = self.inverse_counterfactuals(images) if config.mixing != "none" else images[None]
+        made = self.made_of(images)
         mixing = config.mixing if config.prediction == "average" else "one"
         views = predicted_views(images, made, mixing)
-        features = self.looked_at(views.flatten(0, 1)).unflatten(0, views.shape[:2])
+        flat = self.looked_at(views.flatten(0, 1))
         if config.prediction == "average":
-            return {"": averaged(self.classified(features)), "fast": self.classified(features[0])}
+            logits = self.classified(flat).unflatten(0, views.shape[:2])
+            return {"": averaged(logits), "fast": logits[0]}
+        features = flat.unflatten(0, views.shape[:2])
         assert self.head
         x, x_hat = features[0], features[1:]
         return {
@@ -177,6 +179,10 @@ class TCM(Method):
             "uniform weights": self.head.predict(x, x_hat, "uniform"),
             "gaussian weights": self.head.predict(x, x_hat, "gaussian"),
         }
+
+    def made_of(self, images: Tensor) -> Tensor:
+        """The counterfactuals of target images: in a control without mechanisms the images themselves."""
+        return images[None] if self.config.mixing == "none" else self.inverse_counterfactuals(images)
 
     def predict_fast(self, images: Tensor) -> Tensor:
         """The prediction without the image's own counterfactuals, at the price of the bare backbone."""
@@ -191,8 +197,7 @@ class TCM(Method):
         if self.head:
             self.head.target.reset()
             for some in images:
-                made = self.inverse_counterfactuals(some)
-                self.head.target.update(self.looked_at(made.flatten(0, 1)))
+                self.head.target.update(self.looked_at(self.made_of(some).flatten(0, 1)))
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics tell of the causal head."""
