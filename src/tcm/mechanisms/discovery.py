@@ -27,9 +27,9 @@ PRESETS: dict[Preset, BankConfig] = {
         generator=GeneratorConfig(residual=True),
         critic=CriticConfig(calm=True),
         judged="together",
-        cycle=1.0,
-        identity=0.3,
-        overlap=0.3,
+        cycle=0.2,
+        identity=0.1,
+        overlap=0.02,
         score="adversarial",
         warmup=0,
         assignment="random",
@@ -47,8 +47,10 @@ def preset_bank(name: Preset, small: bool) -> BankConfig:
     if not small:
         return bank
     generator = replace(bank.generator, width=8, halvings=1, blocks=1, kernel=3)
-    rates = {"lr": 2e-3, "critic_lr": 3e-4} if name == "default" else {"lr": 1e-3, "critic_lr": 1e-3}
-    return replace(bank, generator=generator, critic=CriticConfig(16, 2), warmup=min(bank.warmup, 200), **rates)
+    settings = {"lr": 1e-3, "critic_lr": 1e-3}
+    if name == "default":  # small networks learn fast, and must be held back more
+        settings = {"lr": 2e-3, "critic_lr": 3e-4, "cycle": 1.0, "identity": 0.3, "overlap": 0.3}
+    return replace(bank, generator=generator, critic=CriticConfig(16, 2), warmup=min(bank.warmup, 200), **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
