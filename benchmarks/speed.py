@@ -27,7 +27,7 @@ from tcm.data.augment import View
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
 from tcm.learner import Batch, Counterfactuals
-from tcm.losses import adversarial, critic_loss, reconstruction
+from tcm.losses import adversarial, critic_error, reconstruction
 from tcm.mechanisms.bank import SIDES, MechanismBank, Side, opposite
 from tcm.mechanisms.competition import Terms
 from tcm.mechanisms.discovery import Preset, preset_bank
@@ -170,7 +170,7 @@ def plain_step(bank: MechanismBank, batch: Batch, optimizers: dict[str, Optimize
         critic, pool = bank.critic(opposite(side)), bank.pools[opposite(side)]
         assert isinstance(pool, ImagePool)
         on_made = torch.cat([critic(pool.exchange(carried)) for carried in made[side]])
-        critic_loss(critic(images[opposite(side)]), on_made).backward()
+        (critic_error(critic(images[opposite(side)]), 1.0) + critic_error(on_made, 0.0)).backward()
     optimizers["critics"].step()
 
 

@@ -52,12 +52,13 @@ def reconstruction(restored: Tensor, original: Tensor) -> Tensor:
     return (restored - original).abs().flatten(1).mean(dim=1)
 
 
-def critic_loss(on_real: Tensor, on_transported: Tensor) -> Tensor:
-    """L_d of Appendix A.3.1, least squares: real images to 1, transported ones of all mechanisms to 0.
+def critic_error(verdicts: Tensor, truth: float) -> Tensor:
+    """A part of L_d of Appendix A.3.1, least squares: the mean over images whose verdict should be `truth`.
 
-    The mean over the transported images of all k mechanisms is the paper's 1/k sum. The factor 1/2 is CycleGAN's.
+    L_d adds that of real images, 1, and that of transported ones, 0, whose mean over all k mechanisms is the paper's
+    1/k sum. The factor 1/2 is CycleGAN's.
     """
-    return 0.5 * ((on_real - 1).square().mean() + on_transported.square().mean())
+    return 0.5 * (verdicts - truth).square().mean()
 
 
 def agreement(logits: Tensor, sharpness: float) -> Tensor:

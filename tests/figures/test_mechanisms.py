@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 from PIL import Image
 
@@ -35,6 +36,19 @@ def test_a_row_an_image_and_the_winner_outlined():
     assert first[:4] == ["source to target", "photos → drawings", "original", "$M_{1}$"]
     assert second[0] == "target to source"
     assert "$M_{4}^{-1}$" in second
+
+
+def test_the_longest_class_names_stay_within_the_figure():
+    figure = mechanisms_figure(
+        [gallery(classes=["Alarm_Clock", "File_Cabinet", "Webcam"]), gallery("target", classes=["Alarm_Clock"] * 3)]
+    )
+    FigureCanvasAgg(figure).draw()
+    for number, axes in enumerate(figure.axes):
+        names = [text for text in axes.texts if text.get_text().startswith(("Alarm", "File", "Web"))]
+        lefts = [text.get_window_extent().x0 for text in names]
+        assert len(lefts) == 3
+        # The left half is the first gallery's, the right half the second's.
+        assert min(lefts) > (0 if number == 0 else axes.get_window_extent().x0 - 5)
 
 
 def test_small_images_are_drawn_pixel_by_pixel():

@@ -9,7 +9,7 @@ from tcm.data.augment import View
 from tcm.data.stream import Stream
 from tcm.data.task import Task
 from tcm.learner import Batch
-from tcm.losses import adversarial, critic_loss, reconstruction
+from tcm.losses import adversarial, critic_error, reconstruction
 from tcm.mechanisms.bands import bands
 from tcm.mechanisms.bank import SIDES, BankConfig, MechanismBank, Scored, Side, opposite
 from tcm.mechanisms.census import Census
@@ -232,11 +232,27 @@ def test_the_critics_judge_the_image_with_all_changes():
             context = bank.context(images["source"], made["source"])[place]
             torch.testing.assert_close(made["source"][place] + context, whole["source"])
         expected = sum(
-            critic_loss(bank.critic(opposite(side))(images[opposite(side)]), bank.critic(opposite(side))(whole[side]))
+            critic_error(bank.critic(opposite(side))(shown), truth)
             for side in SIDES
+            for shown, truth in ((images[opposite(side)], 1.0), (whole[side], 0.0))
         )
     logged = bank.update(batch, 0.0, without_steps(bank))
     torch.testing.assert_close(logged["critics"], expected)
+
+
+def test_a_critic_learns_the_same_from_portions_as_from_all_images_at_once(monkeypatch: pytest.MonkeyPatch):
+    found = []
+    for at_once in (64, 4):  # 4 + 4 + 3 images
+        monkeypatch.setattr("tcm.mechanisms.bank.JUDGED_AT_ONCE", at_once)
+        bank = small_bank().double()
+        bank.build_optimizers()
+        torch.manual_seed(1)
+        real, shown = torch.rand(2, 3, 16, 16).double(), torch.rand(11, 3, 16, 16).double()
+        loss = bank.judge("source")(real, shown)
+        found.append([loss, *(x.grad.clone() for x in bank.critic("source").parameters() if x.grad is not None)])
+    assert len(found[0]) > 4
+    for whole, portions in zip(*found, strict=True):
+        torch.testing.assert_close(portions, whole, rtol=1e-10, atol=1e-14)
 
 
 def test_alone_the_critic_judges_each_image_and_nothing_is_added():

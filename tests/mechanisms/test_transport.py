@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
 from tcm.mechanisms.bank import SIDES
 from tcm.mechanisms.competition import winners
-from tcm.mechanisms.discovery import load_mechanisms
+from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms, preset_bank
 from tcm.mechanisms.transport import fitting_batch, open_for_transport, win_shares
 from tcm.run import Run
 from tcm.transported import open_transported
@@ -115,6 +116,14 @@ def test_a_batch_fits_the_memory(run: Path):
     config = load_mechanisms(run).config
     assert fitting_batch(config, 32, torch.device("cpu")) == 256
     assert fitting_batch(config, 10_000, torch.device("cpu")) == 1
+
+
+def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**12, 10**12))
+    config = replace(DiscoveryConfig(), bank=preset_bank("paper", small=False))
+    batch = fitting_batch(config, 256, torch.device("cuda"))
+    assert 200 < batch < 256  # 256 images of 64 maps, twice, are 2^31 numbers and more
+    assert 2 * batch * 64 * (256 + 6) ** 2 < 2**31
 
 
 # Bad input: one line each.

@@ -15,7 +15,7 @@ SHARP_UP_TO = 64  # sides that are drawn pixel by pixel; larger images are smoot
 
 _CELL = 0.92  # inches that a cell takes
 _GAP = 0.08  # of a cell, between images
-_MARGIN, _HEAD, _FOOT = 0.75, 0.95, 0.4  # cells on the left of a gallery, above it and below it
+_MARGIN, _HEAD, _FOOT = 0.95, 0.95, 0.4  # cells on the left of a gallery, above it and below it
 _AFTER_ORIGINAL = 0.25  # of a cell, between the originals and what was made of them
 
 

@@ -12,7 +12,7 @@ from torch.optim import Adam, Optimizer
 from tcm.errors import InputError
 from tcm.graphs import Recorder
 from tcm.learner import Batch, Learner
-from tcm.losses import adversarial, critic_loss, reconstruction
+from tcm.losses import adversarial, critic_error, reconstruction
 from tcm.mechanisms.bands import BANDS, allotted, bands, prices
 from tcm.mechanisms.competition import Terms, dealt, winners
 from tcm.mechanisms.pool import ImagePool
@@ -21,6 +21,7 @@ from tcm.nn.generator import Generator, GeneratorConfig
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
+JUDGED_AT_ONCE = 64  # images that a critic learns from in one pass
 MEMORY = 0.9  # of what the mechanisms changed in earlier steps
 UNUSED = 0.1  # of the strongest band's change: a band with less is not what the domains differ in
 
@@ -303,9 +304,14 @@ class MechanismBank(Learner):
         critic = self.critic(side)
 
         def learn(real: Tensor, shown: Tensor) -> Tensor:
-            loss = critic_loss(self.run_network(critic, real), self.run_network(critic, shown))
-            add_gradients(loss, critic)
-            return loss.detach()
+            # Made images in portions, so that memory does not grow with the number of mechanisms.
+            portions = [(portion, 0.0, len(portion) / len(shown)) for portion in shown.split(JUDGED_AT_ONCE)]
+            losses = []
+            for images, truth, share in [(real, 1.0, 1.0), *portions]:
+                loss = share * critic_error(self.run_network(critic, images), truth)
+                add_gradients(loss, critic)
+                losses.append(loss.detach())
+            return torch.stack(losses).sum()
 
         return learn
 

@@ -30,6 +30,7 @@ from tcm.transported import Index, Writer, read_index
 SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
 IN_FLIGHT = 3  # batches between the device and the disk
 LARGEST_BATCH = 256
+INDEXED = 2**31 - 1  # numbers of one tensor that a GPU's padding can reach
 WORTH_COMPILING = 100_000  # passes of a generator after which the time that compiling takes is earned back on a GPU
 
 
@@ -119,11 +120,13 @@ def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> 
 
 
 def fitting_batch(config: DiscoveryConfig, side: int, device: torch.device) -> int:
-    """How many images to transport at once, by the memory that the widest layer takes for one of them."""
+    """How many images to transport at once, by the size of the widest layer's maps for one of them."""
     room = torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else 2**30
-    # What was carried there and the original come back together; some six maps of float32 are alive at a time.
-    one_image = 2 * 6 * 4 * config.bank.generator.width * side**2
-    return int(min(max(room // one_image, 1), LARGEST_BATCH))
+    generator = config.bank.generator
+    # What was carried there and the original come back together, padded for the last layer.
+    numbers = 2 * generator.width * (side + generator.kernel) ** 2
+    alive = 6 * 4 * numbers  # bytes: some six such maps of float32 at a time
+    return int(min(max(room // alive, 1), LARGEST_BATCH, max(INDEXED // numbers, 1)))
 
 
 def passes(bank: MechanismBank, images: int) -> int:
