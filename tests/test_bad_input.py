@@ -557,6 +557,58 @@ COUNTERFACTUALS_CASES = (
 )
 
 
+TCM = "train tcm {folders} {small} --out {here}/out --mechanisms {mechanisms} "
+NO_LABELS = "--method.plain 0 --method.counterfactual 0 "
+
+
+def contradicted(name: str, options: str, *expected: str) -> Case:
+    """Settings of tcm that need each other and are not given together: nothing is written."""
+    return Case(name, TCM + options, (*expected, "set both or neither"), absent="out")
+
+
+STAGE2_CASES = (
+    Case(
+        "a preset of a method without presets",
+        TRAIN + " --preset paper",
+        ("--preset is paper, but erm has no presets", "leave it out"),
+        absent="out",
+    ),
+    Case("a preset that is not there", TCM + "--preset papers", ("papers", "paper"), absent="out"),
+    Case(
+        "the Baseline with two mechanisms",
+        TCM.replace("train tcm", "train baseline"),
+        ("the Baseline has one mechanism, but --mechanisms has 2", "--preset paper --k 1"),
+        absent="out",
+    ),
+    contradicted("agreement without labels", NO_LABELS, "--method.agreement above 0 needs --method.plain or"),
+    contradicted(
+        "a prediction without a classifier",
+        NO_LABELS + "--method.agreement 0",
+        "--method.prediction average needs --method.plain or --method.counterfactual above 0",
+    ),
+    contradicted(
+        "labels for no counterfactuals",
+        "--method.source-views 0",
+        "--method.counterfactual above 0 needs --method.source-views of 1 or more",
+    ),
+    contradicted(
+        "an adjusted prediction without a head",
+        "--method.prediction adjusted",
+        "--method.prediction adjusted needs --method.head.weight above 0",
+    ),
+    contradicted(
+        "a head without counterfactuals",
+        "--method.head.weight 1 --method.target-views 0",
+        "--method.head.weight above 0 needs --method.source-views and --method.target-views of 1 or more",
+    ),
+    contradicted(
+        "proxies without counterfactuals",
+        "--method.alignment.kind proxies --method.target-views 0",
+        "--method.alignment.kind proxies needs --method.source-views and --method.target-views",
+    ),
+)
+
+
 def spoiled(file: str, change: Callable[[bytes], bytes], *, unfinished: bool = False) -> Prepare:
     """A copy of the run with one file changed; an unfinished run has no model yet."""
 
@@ -687,7 +739,16 @@ RUN_CASES = (
 
 @pytest.mark.parametrize(
     "case",
-    [*DATA_CASES, *LIST_CASES, *OPTION_CASES, *OUT_CASES, *RUN_CASES, *MECHANISMS_CASES, *COUNTERFACTUALS_CASES],
+    [
+        *DATA_CASES,
+        *LIST_CASES,
+        *OPTION_CASES,
+        *OUT_CASES,
+        *RUN_CASES,
+        *MECHANISMS_CASES,
+        *COUNTERFACTUALS_CASES,
+        *STAGE2_CASES,
+    ],
     ids=str,
 )
 def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.CaptureFixture[str], case: Case):

@@ -47,6 +47,8 @@ class TrainConfig(RunConfig, Generic[M]):
         zero = getattr(self.method, "may_be_zero", ())
         positive = {key: value for key, value in to_json(self.method).items() if value != 0 or key not in zero}
         require_usable(positive, "--method")
+        if coherent := getattr(self.method, "require_coherent", None):
+            coherent()
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=crop < 64)
         backbone.require_crop(crop)

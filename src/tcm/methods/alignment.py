@@ -83,6 +83,6 @@ class PredictionAlignment(Alignment):
         """The domain loss between predictions on transported source images and on target images."""
         both = [logits.source[1:].flatten(0, 1), logits.target[0]]
         with torch.autocast(both[0].device.type, enabled=False):
-            sure = [part.float().softmax(dim=-1) for part in both]
+            sure = [part.to(torch.promote_types(part.dtype, torch.float32)).softmax(dim=-1) for part in both]
             judged = [self.judge(reverse_gradient(part, factor)) for part in sure]
             return confident_confusion(*judged, *sure)

@@ -29,7 +29,8 @@ class MethodConfig(Protocol):
     """A frozen dataclass that builds its method.
 
     One whose method needs counterfactuals has a class attribute `uses_counterfactuals = True`; whole numbers that may
-    be 0 are named by `may_be_zero`.
+    be 0 are named by `may_be_zero`. One whose settings can contradict each other has a `require_coherent`, which raises
+    an InputError.
     """
 
     def build(self, problem: Problem) -> "Method":

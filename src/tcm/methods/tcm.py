@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 
+from tcm.errors import InputError
 from tcm.learner import Batch
 from tcm.losses import agreement
 from tcm.methods.alignment import AlignmentConfig
@@ -55,6 +56,35 @@ class TCMConfig:
     head: HeadConfig = field(default_factory=HeadConfig)
     prediction: Literal["average", "single", "adjusted"] = "average"
     """average: the mean over an image and its counterfactuals. single: the image alone. adjusted: h_y (Eq. 5)."""
+
+    @property
+    def classifies(self) -> bool:
+        """Whether a plain classifier learns."""
+        return bool(self.plain or self.counterfactual)
+
+    def require_coherent(self) -> None:
+        """An error where a part is switched on that needs another one."""
+        views, head = "--method.source-views and --method.target-views of 1 or more", "--method.head.weight above 0"
+        labels = "--method.plain or --method.counterfactual above 0"
+        seen = self.source_views != 0 and self.target_views != 0
+        aligned = self.alignment.kind if self.alignment.weight else ""
+        needs = [
+            (
+                "counterfactual above 0",
+                self.counterfactual,
+                "--method.source-views of 1 or more",
+                self.source_views != 0,
+            ),
+            ("agreement above 0", self.agreement, labels, self.classifies),
+            ("head.weight above 0", self.head.weight, views, seen),
+            ("alignment.kind proxies", aligned == "proxies", views, seen),
+            ("alignment.kind predictions", aligned == "predictions", views, seen),
+            ("prediction adjusted", self.prediction == "adjusted", head, self.head.weight),
+            (f"prediction {self.prediction}", self.prediction != "adjusted", labels, self.classifies),
+        ]
+        for part, wanted, needed, there in needs:
+            if wanted and not there:
+                raise InputError(f"--method.{part} needs {needed}; set both or neither")
 
     def build(self, problem: Problem) -> "TCM":
         """The method on the problem's backbone."""
@@ -106,16 +136,10 @@ class TCM(Method):
         width = config.recipe.bottleneck if config.features == "bottleneck" else problem.backbone.features
         self.alignment = config.alignment.build(width, problem.classes) if config.alignment.weight else None
         self.head = CausalHead(width, problem.classes, config.head) if config.head.weight else None
-        if not self.classifies:  # no weights that nothing trains
+        if not self.config.classifies:  # no weights that nothing trains
             del self.classifier
             if config.features == "backbone":
                 del self.bottleneck
-
-    @property
-    def classifies(self) -> bool:
-        """Whether the plain classifier learns."""
-        config = self.config
-        return bool(config.plain or config.counterfactual or config.agreement)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """The terms that have a weight; agreement and alignment grow with progress."""
@@ -125,7 +149,7 @@ class TCM(Method):
         features = views.like(self.looked_at(views.flat))
         terms: dict[str, Tensor] = {}
         logits = features
-        if self.classifies:
+        if config.classifies:
             logits = features.like(self.classified(features.flat))
             plain, changed = logits.source[0], logits.source[1:]
             terms["classification"] = config.plain * F.cross_entropy(plain, batch.labels)
@@ -137,7 +161,7 @@ class TCM(Method):
         if self.head:
             solved = self.head(features, batch.labels)
             terms |= {name: config.head.weight * term for name, term in solved.terms.items()}
-            logits = logits if self.classifies else solved.logits
+            logits = logits if config.classifies else solved.logits
             self.notes["head/share"] = solved.share
         if self.alignment:
             terms["alignment"] = config.alignment.weight * self.alignment(features, logits, grown)
