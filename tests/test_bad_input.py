@@ -578,7 +578,6 @@ STAGE2_CASES = (
         "the Baseline with two mechanisms",
         TCM.replace("train tcm", "train baseline"),
         ("the Baseline has one mechanism, but --mechanisms has 2", "--preset paper --k 1"),
-        absent="out",
     ),
     contradicted("agreement without labels", NO_LABELS, "--method.agreement above 0 needs --method.plain or"),
     contradicted(
