@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NoReturn
 
 from tcm.data.domains import (
@@ -39,8 +39,8 @@ def files_below(folder: Path) -> Iterator[str]:
     real = folder.resolve()
     seen = {_identity(parent) for parent in (real, *real.parents)}
     for where, subfolders, files in os.walk(folder, followlinks=True, onerror=_refuse):
-        below = PurePosixPath(Path(where).relative_to(folder).as_posix())
-        yield from (str(below / name) for name in sorted(files))
+        below = "" if where == str(folder) else f"{Path(where).relative_to(folder).as_posix()}/"
+        yield from (below + name for name in sorted(files))
         identities = {_identity(Path(where, name)): name for name in sorted(subfolders, reverse=True)}
         subfolders[:] = sorted(name for identity, name in identities.items() if identity not in seen)
         seen |= identities.keys()

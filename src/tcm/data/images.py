@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import stat
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -31,9 +31,9 @@ class BadImage(Exception):
 
 def is_image(path: str) -> bool:
     """Whether a relative path is named like an image and no part of it is hidden."""
-    pure = PurePosixPath(path)
-    hidden = any(part.startswith(".") and part != ".." for part in pure.parts)
-    return pure.suffix.lower() in EXTENSIONS and not hidden
+    # Plain text, not pathlib: a benchmark may have 200,000 files.
+    hidden = "/." in f"/{path}" and any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
+    return os.path.splitext(path)[1].lower() in EXTENSIONS and not hidden
 
 
 def decode(path: Path) -> Image.Image:
