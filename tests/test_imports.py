@@ -14,7 +14,7 @@ ORDER = [
     "learner",
     "graphs",
     *(f"data.{name}" for name in ("images", "domains", "lists", "folders", "benchmarks", "reading", "cache")),
-    *(f"data.{name}" for name in ("store", "check", "digits", "factors", "augment", "stream", "task")),
+    *(f"data.{name}" for name in ("store", "check", "digits", "factors", "augment", "stream", "task", "layouts")),
     *(f"nn.{name}" for name in ("heads", "backbone", "generator", "critic", "vae")),
     "run",
     "transported",

@@ -1,21 +1,31 @@
+from collections import Counter
+
 import pytest
 
-from tcm.data.benchmarks import BENCHMARKS, known, recognised
+from tcm.data.benchmarks import BENCHMARKS, Benchmark, benchmark_named, known, recognised
+from tcm.errors import InputError
 
-OFFICE_HOME = BENCHMARKS[0]
+OFFICE_HOME, IMAGE_CLEF, VISDA, OFFICE_31 = BENCHMARKS
 
 
 @pytest.mark.parametrize("name", ["Office-Home", "office_home", "OFFICE HOME", "officehome"])
 def test_benchmarks_are_known_by_any_spelling(name: str):
-    assert known(name) == OFFICE_HOME
+    assert known(name) == benchmark_named(name) == OFFICE_HOME
 
 
 def test_what_is_not_known():
     assert known("office") is None
+    with pytest.raises(
+        InputError, match=r'^there is no benchmark "visda"; the nearest is VisDA-2017; there are Office-'
+    ):
+        benchmark_named("visda")
 
 
 def test_true_counts():
-    assert sum(OFFICE_HOME.domains.values()) == 15588
+    assert sum(domain.images for domain in OFFICE_HOME.domains) == 15588
+    assert sum(domain.images for domain in VISDA.domains) == 207785
+    assert sum(domain.images for domain in OFFICE_31.domains) == 4110
+    assert [domain.images for domain in IMAGE_CLEF.domains] == [600, 600, 600]
     assert {benchmark.name: benchmark.classes for benchmark in BENCHMARKS} == {
         "Office-Home": 65,
         "ImageCLEF-DA": 12,
@@ -24,18 +34,89 @@ def test_true_counts():
     }
 
 
+def test_tasks_are_in_the_order_of_the_tables():
+    first = OFFICE_HOME.tasks[2]
+    assert (first.source.name, first.target.name, first.code) == ("Art", "Real World", "A>R")
+    assert [task.code for task in IMAGE_CLEF.tasks] == ["I>P", "P>I", "I>C", "C>I", "C>P", "P>C"]
+    assert [len(benchmark.tasks) for benchmark in BENCHMARKS] == [12, 6, 1, 6]
+
+
+@pytest.mark.parametrize("code", ["A2C", "a>c", "Ar2Cl", "Ar -> Cl", "art2clipart", "A → C", "Art_to_Clipart", "AR>C"])
+def test_a_task_by_any_spelling(code: str):
+    assert OFFICE_HOME.task(code).code == "A>C"
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "code", "expected"),
+    [
+        (OFFICE_HOME, "rw2pr", "R>P"),
+        (OFFICE_HOME, "Real_World -> Art", "R>A"),
+        (OFFICE_HOME, "product2realworld", "P>R"),
+        (IMAGE_CLEF, "Caltech-256 -> ImageNet", "C>I"),
+        (IMAGE_CLEF, "caltech2562pascal", "C>P"),
+        (IMAGE_CLEF, "i2p", "I>P"),
+        (VISDA, "synthetic>real", "train>validation"),
+        (VISDA, "train2validation", "train>validation"),
+        (VISDA, "T2V", "train>validation"),
+        (OFFICE_31, "amazon->webcam", "A>W"),
+        (OFFICE_31, "D2W", "D>W"),
+    ],
+)
+def test_tasks_of_every_benchmark(benchmark: Benchmark, code: str, expected: str):
+    assert benchmark.task(code).code == expected
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_no_spelling_means_two_tasks(benchmark: Benchmark):
+    written = Counter(spelling for task in benchmark.tasks for spelling in {*task.spellings()})
+    assert [spelling for spelling, times in written.items() if times > 1] == []
+    names = Counter(name.casefold() for domain in benchmark.domains for name in {n.casefold() for n in domain.names})
+    assert max(names.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "nearest"), [("Art2Clipert", "A>C"), ("product>realworlds", "P>R"), ("A2A", ""), ("", ""), ("a\nb", "")]
+)
+def test_an_unknown_task_gives_the_nearest(code: str, nearest: str):
+    with pytest.raises(InputError) as caught:
+        OFFICE_HOME.task(code)
+    text = str(caught.value)
+    assert f"the nearest is {nearest}" in text
+    assert text.endswith("its tasks are A>C, A>P, A>R, C>A, C>P, C>R, P>A, P>C, P>R, R>A, R>C, R>P")
+    assert "\n" not in text
+
+
+def test_visda_has_no_task_back():
+    with pytest.raises(InputError, match="the nearest is train>validation"):
+        VISDA.task("validation>train")
+
+
 def test_a_benchmark_is_recognised_by_domains_and_classes_or_name():
     assert recognised("x", ["Art", "Real_World"], 65) == OFFICE_HOME
+    assert recognised("x", ["Ar", "Rw"], 65) == OFFICE_HOME
     assert recognised("office-home", ["Art", "Real_World"], 64) == OFFICE_HOME
     assert recognised("x", ["Art", "Real_World"], 64) is None
     assert recognised("office-home", ["Art", "Extra"], 65) is None
     assert recognised("x", ["train", "validation"], 10) is None
+    assert recognised("x", ["C", "P"], 12) == IMAGE_CLEF
     assert recognised("x", [], 65) is None
 
 
 def test_differences():
-    assert OFFICE_HOME.differences({"Art": 2427, "real_world": 4357}, {"Art": 65, "real_world": 65}) == []
-    assert OFFICE_HOME.differences({"art": 2426}, {"art": 64}) == [
+    classes = [f"class {number}" for number in range(65)]
+    whole = {"Art": classes, "real_world": classes}
+    assert OFFICE_HOME.differences({"Art": 2427, "real_world": 4357}, whole) == []
+    assert OFFICE_HOME.differences({"art": 2426}, {"art": classes[:64]}) == [
         "art has 2426 images, Office-Home Art has 2427",
         "art has 64 classes, Office-Home has 65",
+    ]
+
+
+def test_a_missing_class_is_named():
+    classes = [f"class {number}" for number in range(65)]
+    part = {"Art": ["Class_1", *classes[2:]], "Rw": classes}
+    expected = ["Art has 64 classes, Office-Home has 65; it has no images of class 0"]
+    assert OFFICE_HOME.differences({"Art": 2427, "Rw": 4357}, part) == expected
+    assert OFFICE_HOME.differences({"Art": 2427}, {"Art": classes[1:]}, folders=["class_0"]) == [
+        "Art has 64 classes, Office-Home has 65; it has no images of class_0"
     ]

@@ -7,7 +7,7 @@ from PIL import Image
 from rich.console import Console
 
 from tcm.data import check as check_module
-from tcm.data.benchmarks import Benchmark, known
+from tcm.data.benchmarks import Benchmark, PublishedDomain, known
 from tcm.data.check import Check, Size, check, check_domain, check_root, render
 from tcm.data.folders import read_domain
 from tcm.errors import InputError
@@ -101,7 +101,9 @@ def test_a_root_without_domains(tmp_path: Path, make_images: MakeImages):
 
 
 def test_an_incomplete_benchmark(root: Path, monkeypatch: pytest.MonkeyPatch):
-    benchmark = Benchmark("Toy", {"art": 7, "photo": 3, "sketch": 9}, classes=2)
+    counts = {"art": 7, "photo": 3, "sketch": 9}
+    domains = tuple(PublishedDomain(name, images, name[0]) for name, images in counts.items())
+    benchmark = Benchmark("Toy", domains, classes=2, columns="a>p")
     monkeypatch.setattr(check_module, "recognised", lambda *_: benchmark)
     result = check_root(root)
     assert result.differences == ["Photo has 2 images, Toy photo has 3"]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tcm.data.lists import read_lists
+from tcm.data.lists import first_path, read_list, read_lists
 from tcm.errors import InputError
 
 MakeImages = Callable[..., Path]
@@ -104,3 +104,17 @@ def test_lists_that_cannot_be_used(root: Path):
     assert "not UTF-8" in refusal(good, root / "binary.txt")
     one = listing(root / "one.txt", "c/3.png 0")
     assert "only one class" in refusal(one, one)
+
+
+def test_one_list_on_its_own(root: Path):
+    file = listing(root / "s.txt", "# first", "./a b//1.png 007", "c/3.png 1")
+    found = read_list(file)
+    assert (found.name, found.root, found.classes) == ("s", root, ("1", "7"))
+    assert found.entries == (("a b/1.png", "7"), ("c/3.png", "1"))
+    assert first_path(file) == "./a b//1.png"
+    assert first_path(listing(root / "bare.txt", "a b/2.png", "c/3.png")) == "a b/2.png"
+
+
+def test_a_list_named_image_list_has_the_name_of_its_folder(root: Path):
+    file = listing(root / "c" / "image_list.txt", "3.png 0", "4.png 1")
+    assert [domain.name for domain in read_lists(file, file)] == ["c", "c"]

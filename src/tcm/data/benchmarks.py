@@ -1,9 +1,52 @@
-"""The field's benchmarks, as they should be when they are complete."""
+"""The field's benchmarks, as they should be when they are complete: domains, counts, tasks and their spellings."""
 
-from collections.abc import Collection, Mapping
+import difflib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
-from tcm.data.domains import plain_name, same_name
+from tcm.data.domains import plain_name, same_name, shortened
+from tcm.errors import InputError, shown
+
+# What stands between the domains in the code of a task: A2C, A>C, Ar -> Cl (hyphens are not read), A→C, A to C.
+BETWEEN = ("2", ">", "→", "to")
+
+
+@dataclass(frozen=True)
+class PublishedDomain:
+    """A domain of a benchmark, as it was published."""
+
+    name: str
+    images: int
+    short: str  # in the codes of tasks, which are the columns of tables
+    spellings: tuple[str, ...] = ()  # other names in use for its folder, its list file, or in codes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names, the published one first."""
+        return (self.name, self.short, *self.spellings)
+
+    def is_called(self, name: str) -> bool:
+        """Whether that is one of its names, whatever the case, spaces, underscores and hyphens."""
+        return bool(same_name(name, self.names))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A task of a benchmark: from which domain to which."""
+
+    source: PublishedDomain
+    target: PublishedDomain
+
+    @property
+    def code(self) -> str:
+        """As it heads a column: A>C."""
+        return f"{self.source.short}>{self.target.short}"
+
+    def spellings(self) -> Iterator[str]:
+        """Every way to write it, without what `plain_name` leaves out."""
+        for source, between, target in product(self.source.names, BETWEEN, self.target.names):
+            yield plain_name(source) + between + plain_name(target)
 
 
 @dataclass(frozen=True)
@@ -11,26 +54,93 @@ class Benchmark:
     """A published set of domains with the number of images in each."""
 
     name: str
-    domains: dict[str, int]
+    domains: tuple[PublishedDomain, ...]
     classes: int
+    columns: str  # the codes of its tasks, in the order of the paper's table
 
-    def differences(self, images: Mapping[str, int], classes: Mapping[str, int]) -> list[str]:
-        """A line for every given domain whose number of images or of classes is not the published one."""
+    @property
+    def tasks(self) -> tuple[Transfer, ...]:
+        """Its tasks, in the order of the paper's table."""
+        ends = [code.split(">") for code in self.columns.split()]
+        by_short = {domain.short: domain for domain in self.domains}
+        return tuple(Transfer(by_short[source], by_short[target]) for source, target in ends)
+
+    def task(self, code: str) -> Transfer:
+        """The task of that code in any usual spelling: A>C, A2C, Ar -> Cl, art2clipart."""
+        spelled = {spelling: transfer for transfer in self.tasks for spelling in transfer.spellings()}
+        if (plain := plain_name(code)) in spelled:
+            return spelled[plain]
+        nearest = spelled[difflib.get_close_matches(plain, spelled, n=1, cutoff=0)[0]].code
+        tasks = ", ".join(transfer.code for transfer in self.tasks)
+        raise InputError(f'{self.name} has no task "{shown(code)}"; the nearest is {nearest}; its tasks are {tasks}')
+
+    def domain(self, name: str) -> PublishedDomain | None:
+        """The domain of that name in any spelling."""
+        return next((domain for domain in self.domains if domain.is_called(name)), None)
+
+    def differences(
+        self, images: Mapping[str, int], classes: Mapping[str, Collection[str]], folders: Collection[str] = ()
+    ) -> list[str]:
+        """A line for every given domain whose number of images or of classes is not the published one.
+
+        A class is named as missing if another of the domains has it or a folder has its name; `folders` are such names.
+        """
+        everywhere = {plain_name(name): name for names in (*classes.values(), folders) for name in names}
         lines = []
         for domain, found in images.items():
-            name = same_name(domain, self.domains)[0]
-            if found != self.domains[name]:
-                lines.append(f"{domain} has {found} images, {self.name} {name} has {self.domains[name]}")
-            if classes[domain] != self.classes:
-                lines.append(f"{domain} has {classes[domain]} classes, {self.name} has {self.classes}")
+            published = self.domain(domain)
+            assert published
+            if found != published.images:
+                lines.append(f"{domain} has {found} images, {self.name} {published.name} has {published.images}")
+            if len(classes[domain]) != self.classes:
+                here = {plain_name(name) for name in classes[domain]}
+                missing = sorted(name for plain, name in everywhere.items() if plain not in here)
+                named = f"; it has no images of {shortened(missing)}" if missing and here else ""
+                lines.append(f"{domain} has {len(classes[domain])} classes, {self.name} has {self.classes}{named}")
         return lines
 
 
 BENCHMARKS = (
-    Benchmark("Office-Home", {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357}, classes=65),
-    Benchmark("ImageCLEF-DA", {"c": 600, "i": 600, "p": 600}, classes=12),
-    Benchmark("VisDA-2017", {"train": 152397, "validation": 55388}, classes=12),
-    Benchmark("Office-31", {"amazon": 2817, "dslr": 498, "webcam": 795}, classes=31),
+    Benchmark(
+        "Office-Home",
+        (
+            PublishedDomain("Art", 2427, "A", ("Ar",)),
+            PublishedDomain("Clipart", 4365, "C", ("Cl",)),
+            PublishedDomain("Product", 4439, "P", ("Pr",)),
+            PublishedDomain("Real World", 4357, "R", ("Rw", "Re", "Real")),
+        ),
+        classes=65,
+        columns="A>C A>P A>R C>A C>P C>R P>A P>C P>R R>A R>C R>P",
+    ),
+    Benchmark(
+        "ImageCLEF-DA",
+        (
+            PublishedDomain("c", 600, "C", ("Caltech", "Caltech-256")),
+            PublishedDomain("i", 600, "I", ("ImageNet", "ILSVRC 2012", "ImageNet ILSVRC 2012")),
+            PublishedDomain("p", 600, "P", ("Pascal", "Pascal VOC", "Pascal VOC 2012")),
+        ),
+        classes=12,
+        columns="I>P P>I I>C C>I C>P P>C",
+    ),
+    Benchmark(
+        "VisDA-2017",
+        (
+            PublishedDomain("train", 152397, "train", ("T", "S", "Synthetic")),
+            PublishedDomain("validation", 55388, "validation", ("V", "R", "Real")),
+        ),
+        classes=12,
+        columns="train>validation",
+    ),
+    Benchmark(
+        "Office-31",
+        (
+            PublishedDomain("amazon", 2817, "A"),
+            PublishedDomain("dslr", 498, "D"),
+            PublishedDomain("webcam", 795, "W"),
+        ),
+        classes=31,
+        columns="A>W D>W W>D A>D D>A W>A",
+    ),
 )
 
 
@@ -39,11 +149,23 @@ def known(name: str) -> Benchmark | None:
     return next((benchmark for benchmark in BENCHMARKS if plain_name(benchmark.name) == plain_name(name)), None)
 
 
+def benchmark_named(name: str) -> Benchmark:
+    """The benchmark of that name; an error that names the nearest if there is none."""
+    if found := known(name):
+        return found
+    names = {plain_name(benchmark.name): benchmark.name for benchmark in BENCHMARKS}
+    nearest = names[difflib.get_close_matches(plain_name(name), names, n=1, cutoff=0)[0]]
+    raise InputError(
+        f'there is no benchmark "{shown(name)}"; the nearest is {nearest}; there are {", ".join(names.values())}'
+    )
+
+
 def recognised(root_name: str, domains: Collection[str], classes: int) -> Benchmark | None:
     """The benchmark that has all these domains and either the root's name or the number of classes."""
     # Domain names alone would not do: many a data set has a train and a validation folder.
     for benchmark in BENCHMARKS:
-        if domains and all(same_name(domain, benchmark.domains) for domain in domains):
+        if domains and all(map(benchmark.domain, domains)):
             named = known(root_name) == benchmark
-            return benchmark if named or classes == benchmark.classes else None
+            if named or classes == benchmark.classes:
+                return benchmark
     return None

@@ -87,8 +87,8 @@ def check(domains: Sequence[Domain], root_name: str = "", quiet: bool = False) -
     """The check of these domains; `root_name` helps to recognise a benchmark."""
     checks = [check_domain(domain, quiet) for domain in domains]
     images = {domain.name: domain.images for domain in checks}
-    classes = {domain.name: len(domain.class_counts) for domain in checks}
-    benchmark = recognised(root_name, images, max(classes.values(), default=0))
+    classes = {domain.name: domain.class_counts for domain in checks}
+    benchmark = recognised(root_name, images, max(map(len, classes.values()), default=0))
     differences = benchmark.differences(images, classes) if benchmark else []
     return Check(checks, _shared(checks), benchmark, differences)
 

@@ -82,9 +82,15 @@ def read_folder(folder: Path) -> Listing:
         raise InputError(f"{shown(folder)} {found}; put images there (jpg, png, webp, bmp, gif, tif) or give another")
     # Office-31 ships as amazon/images/<class>/<image>.
     depth = 1 if all(path.startswith("images/") and path.count("/") >= 2 for path in paths) else 0
-    parts = [path.split("/") for path in paths]
+    parts = (path.split("/", depth + 1) for path in paths)
     names = [part[depth] if len(part) > depth + 1 else None for part in parts]
     return Listing(folder.name, folder, folder, tuple(zip(paths, names, strict=True)))
+
+
+def class_folders(folder: Path) -> list[str]:
+    """The names of its class subfolders, of those without images too."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    return class_folders(folder / "images") if names == ["images"] else names
 
 
 def read_domain(folder: Path) -> Domain:

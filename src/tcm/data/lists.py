@@ -1,5 +1,6 @@
 """List files, one image a line as `relative/path label`, to domains. No image is opened here."""
 
+import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -34,14 +35,26 @@ def read_lists(
     return matched(_listing(source_list, root, source), _listing(target_list, root, target))
 
 
+def read_list(list_file: Path, root: Path | None = None) -> Listing:
+    """One list file on its own, with its labels as they stand in it, numbers without leading zeros."""
+    return _listing(list_file, root, [_normal(line) for line in _lines(list_file, root)])
+
+
+def first_path(list_file: Path) -> str:
+    """The path of the first image that the list names."""
+    text = _texts(list_file)[0][1]
+    return text if is_image(text) else text.rsplit(maxsplit=1)[0]
+
+
 def _lines(list_file: Path, root: Path | None) -> list[Line]:
     """The lines with their labels, or all without labels where every line is a bare path."""
     texts = _texts(list_file)
     folder = root or list_file.parent
     bare = all(is_image(text) or (folder / text).is_file() for _, text in texts)
     lines = [Line(number, text, None) if bare else _labelled(list_file, number, text) for number, text in texts]
+    start = str(folder)
     for line in lines:
-        if not (folder / line.path).is_file():
+        if not os.path.isfile(os.path.join(start, line.path)):
             remedy = "correct the line, or give the folder that the paths are relative to with --data.root"
             raise InputError(f"{_place(list_file, line)}: there is no file {shown(folder / line.path)}; {remedy}")
     return lines
@@ -70,8 +83,14 @@ def _labelled(list_file: Path, number: int, text: str) -> Line:
 
 
 def _listing(list_file: Path, root: Path | None, lines: list[Line]) -> Listing:
-    entries = tuple((PurePosixPath(line.path).as_posix(), line.label) for line in lines)
-    return Listing(list_file.stem, list_file.absolute(), (root or list_file.parent).absolute(), entries)
+    # VisDA-2017 has a file of this name in the folder of each domain, so the folder is what tells them apart.
+    name = list_file.absolute().parent.name if list_file.stem == "image_list" else list_file.stem
+    entries = tuple((_normal_path(line.path), line.label) for line in lines)
+    return Listing(name, list_file.absolute(), (root or list_file.parent).absolute(), entries)
+
+
+def _normal_path(path: str) -> str:
+    return PurePosixPath(path).as_posix() if "./" in path or "//" in path else path
 
 
 def _class_count(list_file: Path, source: list[Line]) -> int:
@@ -94,7 +113,9 @@ def _is_integer(label: str | None) -> bool:
 
 
 def _normal(line: Line) -> Line:
-    return line._replace(label=str(int(line.label))) if line.label is not None and _is_integer(line.label) else line
+    if line.label is None or not _is_integer(line.label) or str(int(line.label)) == line.label:
+        return line
+    return line._replace(label=str(int(line.label)))
 
 
 def _place(list_file: Path, line: Line) -> str:

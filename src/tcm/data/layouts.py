@@ -1,0 +1,124 @@
+"""How the field's benchmarks lie on disk: a benchmark, its root folder and a task to the options of the data."""
+
+import re
+import warnings
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from tcm.data.benchmarks import Benchmark, PublishedDomain, Transfer, benchmark_named
+from tcm.data.domains import Listing, same_name, shortened
+from tcm.data.folders import class_folders, existing_folder, read_folder
+from tcm.data.lists import first_path, read_list
+from tcm.data.task import DataConfig
+from tcm.errors import InputError, shown
+
+LIST_FOLDERS = ("", "image_list", "list")  # where below the root list files are looked for
+
+
+class Found(NamedTuple):
+    """A task's data in one of the layouts."""
+
+    config: DataConfig
+    source: Listing
+    target: Listing
+    folders: tuple[str, ...] = ()  # the names of all class folders, those without images too
+
+
+def benchmark_data(benchmark: str, root: Path, task: str) -> DataConfig:
+    """The options of a benchmark's task, whichever layout its root has; what is not as published is a warning.
+
+    Folders are preferred to list files wherever the classes of both domains can be told from folders.
+    """
+    published = benchmark_named(benchmark)
+    transfer = published.task(task)
+    root = existing_folder(root.expanduser())
+    found = _in_folders(root, transfer) or _in_lists(root, transfer)
+    if not found:
+        _refuse(published, root, transfer)
+    sides = {transfer.source.name: found.source, transfer.target.name: found.target}
+    images = {name: len(listing.entries) for name, listing in sides.items()}
+    classes = {name: listing.classes for name, listing in sides.items()}
+    for difference in published.differences(images, classes, found.folders):
+        warnings.warn(f"{shown(root)}: {difference}", UserWarning, stacklevel=2)
+    return found.config
+
+
+def _in_folders(root: Path, transfer: Transfer) -> Found | None:
+    """The task in <root>/<domain>/<class>/<image>, None if the classes of both domains cannot be told from folders."""
+    folders = [_domain_folder(root, domain) for domain in (transfer.source, transfer.target)]
+    if not all(folders):
+        return None
+    source, target = (read_folder(folder) for folder in folders if folder)
+    # ImageCLEF-DA has Caltech's own folders in c, with names of their own, and none in i and p.
+    loose = any(name is None for listing in (source, target) for _, name in listing.entries)
+    few, many = sorted((source.classes, target.classes), key=len)
+    if loose or not all(same_name(name, many) for name in few):
+        return None
+    config = DataConfig(root=root, source=source.where.name, target=target.where.name)
+    return Found(config, source, target, (*class_folders(source.where), *class_folders(target.where)))
+
+
+def _in_lists(root: Path, transfer: Transfer) -> Found | None:
+    """The task in two list files, None if there are none. Their paths are relative to the root or to their folder."""
+    files = [file for domain in (transfer.source, transfer.target) if (file := _list_file(root, domain))]
+    if len(files) < 2:
+        return None
+    firsts = [first_path(file) for file in files]
+    if all((root / path).is_file() for path in firsts):
+        start = root
+    elif all((file.parent / path).is_file() for file, path in zip(files, firsts, strict=True)):
+        start = None
+    else:
+        raise InputError(
+            f"the lists {shown(files[0])} and {shown(files[1])} begin with {shown(firsts[0])} and {shown(firsts[1])}, "
+            f"but these are not files below {shown(root)}; write the paths in the lists relative to that folder"
+        )
+    source, target = (read_list(file, start) for file in files)
+    return Found(DataConfig(root=start, source_list=files[0], target_list=files[1]), source, target)
+
+
+def _domain_folder(root: Path, domain: PublishedDomain) -> Path | None:
+    found = [folder for folder in _subfolders(root) if domain.is_called(folder.name)]
+    if len(found) > 1:
+        names = shortened([folder.name for folder in found])
+        raise InputError(f"{shown(root)} has several folders for {domain.name}: {names}; move all but one elsewhere")
+    return found[0] if found else None
+
+
+def _list_file(root: Path, domain: PublishedDomain) -> Path | None:
+    """image_list.txt in the domain's folder, else Art.txt, amazon_list.txt or cList.txt where lists lie."""
+    folder = _domain_folder(root, domain)
+    if folder and (folder / "image_list.txt").is_file():
+        return folder / "image_list.txt"
+    files = (file for place in LIST_FOLDERS for file in sorted((root / place).glob("*.txt")))
+    return next((file for file in files if domain.is_called(re.sub("[_-]?list$", "", file.stem, flags=re.I))), None)
+
+
+def _subfolders(root: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:  # a folder beside the root that nobody asked for; the root itself can be read
+        return []
+
+
+def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
+    domains = (transfer.source, transfer.target)
+    folders = [_domain_folder(root, domain) for domain in domains]
+    if all(folders):
+        names = " and ".join(shown(folder.name) for folder in folders if folder)
+        raise InputError(
+            f"the folders {names} of {shown(root)} do not have class folders of the same names, and there are no list "
+            f"files that tell the classes; {published.name} needs <domain>/<class>/<image>, or lists such as "
+            f"{_usual_list(transfer.source)} and {_usual_list(transfer.target)}"
+        )
+    absent = [domain for domain, folder in zip(domains, folders, strict=True) if not folder]
+    looked = " and ".join(f"a folder {domain.name} or a list {_usual_list(domain)}" for domain in absent)
+    around = (*_subfolders(root), *([root.parent] if published.domain(root.name) else []))
+    near = next((folder for folder in around if all(_domain_folder(folder, domain) for domain in domains)), None)
+    remedy = f"{shown(near)} has them, give that" if near else f"give the folder that holds {published.name}'s domains"
+    held = shortened([entry.name for entry in sorted(root.iterdir())]) or "nothing"
+    raise InputError(f"{shown(root)} is not {published.name}: looked for {looked}, found {held}; {remedy}")
+
+
+def _usual_list(domain: PublishedDomain) -> str:
+    return f"list/{domain.name}List.txt" if len(domain.name) == 1 else f"image_list/{domain.name.replace(' ', '_')}.txt"
