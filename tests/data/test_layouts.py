@@ -256,7 +256,7 @@ def test_wrong_roots(office_home: Path, tmp_path: Path):
     assert f"{tmp_path / 'gone'}: No such file" in refusal("office-home", tmp_path / "gone", "A2C")
     text = refusal("office-home", tmp_path, "A2R")
     looked = "a folder Art or a list image_list/Art.txt and a folder Real World or a list image_list/Real_World.txt"
-    assert f"{tmp_path} is not Office-Home: looked for {looked}, found nothing; give the folder that holds" in text
+    assert f"{tmp_path} lacks domains of Office-Home: looked for {looked}, found nothing; put them there" in text
     assert f"; {office_home} has them, give that" in refusal("office-home", office_home / "Art", "A2R")
     (tmp_path / "OfficeHomeDataset_10072016").symlink_to(office_home)
     text = refusal("office-home", tmp_path, "A2R")

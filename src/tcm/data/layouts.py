@@ -115,9 +115,9 @@ def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
     looked = " and ".join(f"a folder {domain.name} or a list {_usual_list(domain)}" for domain in absent)
     around = (*_subfolders(root), *([root.parent] if published.domain(root.name) else []))
     near = next((folder for folder in around if all(_domain_folder(folder, domain) for domain in domains)), None)
-    remedy = f"{shown(near)} has them, give that" if near else f"give the folder that holds {published.name}'s domains"
+    remedy = f"{shown(near)} has them, give that" if near else "put them there, or give the folder that holds them"
     held = shortened([entry.name for entry in sorted(root.iterdir())]) or "nothing"
-    raise InputError(f"{shown(root)} is not {published.name}: looked for {looked}, found {held}; {remedy}")
+    raise InputError(f"{shown(root)} lacks domains of {published.name}: looked for {looked}, found {held}; {remedy}")
 
 
 def _usual_list(domain: PublishedDomain) -> str:
