@@ -38,6 +38,8 @@ STUDY = {  # name: options
     "paper-k1": "--preset paper --k 1",
     "default-no-overlap": "--bank.overlap 0",
     "default-competition": "--bank.assignment competition",
+    "paper-k2": "--preset paper --k 2",  # this and the next for stage 2's study
+    "untrained-k4": "--preset paper --steps 1",
 }
 SEEDS = range(3)
 ALL_IMAGES = 10_000

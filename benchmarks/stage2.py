@@ -38,12 +38,15 @@ STUDY = {
     "release": Form("tcm", "release-k4", "--preset release"),
     "default": Form("tcm", "paper-k4"),
     "k1": Form("tcm", "paper-k1"),
+    "k2": Form("tcm", "paper-k2"),
     "disentangled": Form("tcm", "default-k4"),
     "release-mechanisms": Form("tcm", "release-k4"),
     "control": Form("tcm", "paper-k4", "--method.mixing none"),
     "no-counterfactual": Form("tcm", "paper-k4", "--method.counterfactual 0 --method.plain 1"),
     "no-agreement": Form("tcm", "paper-k4", "--method.agreement 0"),
     "no-alignment": Form("tcm", "paper-k4", "--method.alignment.weight 0"),
+    "head": Form("tcm", "paper-k4", "--method.head.weight 1 --method.head.vae-lr 1e-3 --method.prediction adjusted"),
+    "untrained": Form("tcm", "untrained-k4"),
 }
 
 
