@@ -93,7 +93,7 @@ def test_the_accuracies_are_those_of_the_results():
     groups: dict[tuple[str, str], list[float]] = {}
     for file in ROOT.glob("benchmarks/results/*.csv"):
         for row in csv.DictReader(file.read_text().splitlines()):
-            # A row of mechanisms has a specialisation where one of a method has an accuracy, unless it is of real images.
+            # A row of mechanisms has a specialisation where a method's has an accuracy; one of real images has neither.
             name = next((name for name in ("accuracy", "specialisation") if name in row), None)
             if name is None:
                 continue
