@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from collect import ORIGIN, add_rows, origin, read_config
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -28,6 +27,7 @@ from tcm.mechanisms.disentangle import Disentanglement, disentanglement
 from tcm.mechanisms.quality import Frechet, frechet, singly_and_together
 from tcm.mechanisms.reader import Readability, digit_reader, readability
 from tcm.outcome import training_seconds
+from tcm.results import ORIGIN, add_rows, origin, read_config
 from tcm.run import Run
 from tcm.settings import make_fabric
 
@@ -128,15 +128,15 @@ def numbers(found: Measured) -> dict[str, float | None]:
     }
 
 
-def row(found: Measured) -> dict[str, object]:
+def row(found: Measured) -> dict[str, str]:
     """The run's row in the CSV."""
     config = read_config(found.folder)
     shifts = {side: shift.round(3).tolist() for side, shift in found.factors.shifts.items()}
     return {
         "preset": config["preset"],
-        "k": config["k"],
-        "seed": config["seed"],
-        "steps": config["steps"],
+        "k": str(config["k"]),
+        "seed": str(config["seed"]),
+        "steps": str(config["steps"]),
         "seconds": f"{training_seconds(Run(found.folder)):.0f}",
         **{name: "" if x is None else f"{x:.3f}" for name, x in numbers(found).items()},
         "shifts": json.dumps(shifts),
@@ -214,7 +214,7 @@ def main() -> None:
     if len(found) > 1:
         console.print(summary(found))
     if arguments.to:
-        add_rows(arguments.to, COLUMNS, ("config_hash", "commit"), map(row, found))
+        add_rows(arguments.to, map(row, found), COLUMNS, ("config_hash", "commit"))
 
 
 if __name__ == "__main__":

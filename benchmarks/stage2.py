@@ -12,16 +12,17 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from collect import COLUMNS as COMMON
-from collect import ORIGIN, add_rows
-from collect import row as common_row
 from rich.console import Console
 from rich.table import Table
+
+from tcm.results import ORIGIN, add_rows
+from tcm.results import row as common_row
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = range(3)
 READINGS = ["fast", "f_y alone", "gaussian weights", "uniform weights"]
-COLUMNS = ["form", *[name for name in COMMON if name not in ORIGIN], *READINGS, "head", *ORIGIN]
+SCORES = ["accuracy", "mean_class_accuracy", "source_accuracy", "selection", "steps", "seconds"]
+COLUMNS = ["form", "source", "target", "method", "seed", *SCORES, *READINGS, "head", *ORIGIN]
 
 
 class Form(NamedTuple):
@@ -50,7 +51,7 @@ STUDY = {
 }
 
 
-def row(folder: Path) -> dict[str, object]:
+def row(folder: Path) -> dict[str, str]:
     """The row of a run whose folder is called FORM-sSEED."""
     result = json.loads((folder / "evaluation.json").read_text())
     read = {name: f"{100 * found['accuracy']:.2f}" for name, found in result["target"]["readings"].items()}
@@ -60,7 +61,8 @@ def row(folder: Path) -> dict[str, object]:
         head |= {name.removeprefix("head/"): round(x, 5) for name, x in one.items() if name.startswith("head/")}
     form = folder.name.rsplit("-s", 1)[0]
     others = {name: read.get(name, "") for name in READINGS}
-    return {**common_row(folder), "form": form, **others, "head": json.dumps(head) if head else ""}
+    found = {**common_row(folder), "form": form, **others, "head": json.dumps(head) if head else ""}
+    return {name: found[name] for name in COLUMNS}
 
 
 def digits_rows(file: str) -> list[dict[str, str]]:
@@ -111,7 +113,7 @@ def main() -> None:
                 print(*filter(None, words), given, f"--out runs/stage2/{name}-s{seed}")
         return
     if arguments.to:
-        add_rows(arguments.to, COLUMNS, ("form", "seed"), map(row, arguments.runs))
+        add_rows(arguments.to, map(row, arguments.runs), COLUMNS, ("form", "seed"))
     Console(width=150).print(table())
 
 

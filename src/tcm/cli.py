@@ -70,6 +70,10 @@ COMMANDS = {
         "Draw images and what every mechanism makes of them, the winner outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",
     ),
+    "table": Command(
+        "Print results as the paper's tables do, with the paper's figures beside ours.",
+        "tcm table results.csv --benchmark Office-Home --format markdown",
+    ),
     "report": Command("Write one HTML page about one or more runs.", "tcm report runs/erm runs/a2c --out report"),
 }
 
@@ -184,6 +188,7 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         "evaluate": commands.evaluate,
         "predict": commands.predict,
         "figure mechanisms": commands.figure_mechanisms,
+        "table": commands.table,
         "report": commands.report,
     }
     return functions[name], name not in ("demo", "data pack")

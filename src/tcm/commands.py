@@ -25,7 +25,10 @@ from tcm.methods.proxy import head_metrics, head_remarks
 from tcm.nn.backbone import BackboneConfig
 from tcm.pipeline import FitConfig, fit_both
 from tcm.predict import predict_folder
-from tcm.run import Run, read_json
+from tcm.results import read_rows
+from tcm.run import Run, read_json, write_atomically
+from tcm.table import result_tables
+from tcm.typeset import FORMATS, Format, terminal
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -235,7 +238,7 @@ def predict(
         quiet: No progress, only the result.
     """
     if csv is not None:
-        require_writable(csv)
+        require_writable(csv, "--csv")
     rows, bad = predict_folder(run, folder, device, quiet, fast)
     if csv is None:
         write_rows(sys.stdout, rows)
@@ -251,12 +254,12 @@ def predict(
     return 0
 
 
-def require_writable(file: Path) -> None:
+def require_writable(file: Path, option: str) -> None:
     """Finds out before the work whether its result can be written, without touching a file that is there."""
     there = os.path.exists(file)
     if os.path.isdir(file) or not os.access(file if there else file.parent, os.W_OK):
         reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
-        raise InputError(f"--csv {file} cannot be written: {reason}; choose another file")
+        raise InputError(f"{option} {file} cannot be written: {reason}; choose another file")
 
 
 def write_rows(file: Any, rows: Sequence[tuple[str, str, float]]) -> None:
@@ -280,6 +283,42 @@ def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False)
     page = write_report(runs, out or (runs[0] / "report" if len(runs) == 1 else Path("report")))
     if not quiet:
         print(page)
+    return 0
+
+
+def table(
+    stores: tuple[Path, ...],
+    benchmark: str | None = None,
+    format: Format = "terminal",
+    selection: str = "last",
+    quoted: bool = True,
+    out: Path | None = None,
+    quiet: bool = False,
+) -> int:
+    """Results as the paper prints them: a line a method, a column a task, mean ± deviation over seeds.
+
+    Args:
+        stores: CSV files of results.
+        benchmark: The benchmark, such as Office-Home. Default: a table for each one in the stores.
+        format: How to write the table.
+        selection: The rule by which models were selected. Those of the oracle are shown beside it, in grey.
+        quoted: Show the paper's figures beside ours.
+        out: File for the table. Default: print it.
+        quiet: Do not say where the table is.
+    """
+    if not stores:
+        raise InputError("no results are named; name at least one CSV of results")
+    if out is not None:
+        require_writable(out, "--out")
+    tables = result_tables(read_rows(stores), selection, benchmark, quoted)
+    if out is not None:
+        write_atomically(out, FORMATS[format](tables).encode())
+        if not quiet:
+            print(out)
+    elif format == "terminal" and sys.stdout.isatty():
+        print(terminal(tables, Console().width), end="")
+    else:
+        print(FORMATS[format](tables), end="")
     return 0
 
 

@@ -76,6 +76,17 @@ def _convert_dataclass(kind: Any, value: dict[str, Any], where: str) -> Any:
     return origin(**{key: _convert(fields[key], item, f"{where}.{key}") for key, item in value.items()})
 
 
+def leaves(value: Any, where: str = "") -> dict[str, Any]:
+    """Every leaf of nested JSON objects by its dotted key; lists are leaves."""
+    if not isinstance(value, dict):
+        return {where: value}
+    return {
+        key: leaf
+        for name, item in value.items()
+        for key, leaf in leaves(item, f"{where}.{name}" if where else name).items()
+    }
+
+
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
     """One line `key: old -> new` for every leaf in which two JSON values differ."""
     if isinstance(old, dict) and isinstance(new, dict):

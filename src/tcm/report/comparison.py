@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcm.report.record import Record, leaves
+from tcm.config import leaves
+from tcm.report.record import Record
 from tcm.run import FREE_KEYS
 
 

@@ -132,17 +132,6 @@ def read_record(folder: Path) -> Record:
     return Record(folder, config, environment, history, _evaluation(folder), run.finished)
 
 
-def leaves(value: Any, where: str = "") -> dict[str, Any]:
-    """Every leaf of nested JSON objects by its dotted key; lists are leaves."""
-    if not isinstance(value, dict):
-        return {where: value}
-    return {
-        key: leaf
-        for name, item in value.items()
-        for key, leaf in leaves(item, f"{where}.{name}" if where else name).items()
-    }
-
-
 def _evaluation(folder: Path) -> Evaluation | None:
     file = folder / "evaluation.json"
     if not file.exists():

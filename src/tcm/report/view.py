@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from tcm.config import leaves
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
 from tcm.report.mechanisms import MechanismsView, mechanisms_view
 from tcm.report.pictures import Picture, picture
 from tcm.report.readings import HeadView, Reading, head_view, reading_rows
-from tcm.report.record import Evaluation, Record, leaves
+from tcm.report.record import Evaluation, Record
 from tcm.report.scores import (
     Bar,
     Pair,

@@ -1,0 +1,210 @@
+"""Rows of results -> the table of a benchmark: a line a method, a column a task, the paper's figures beside ours."""
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tcm.config import leaves
+from tcm.data.domains import plain_name
+from tcm.errors import InputError, shown
+from tcm.quoted import AVERAGE, QUOTED, Quoted
+from tcm.results import TASKS
+from tcm.run import FREE_KEYS
+
+Kind = Literal["quoted", "measured", "oracle"]
+Row = Mapping[str, str]
+
+KINDS: tuple[Kind, ...] = ("quoted", "measured", "oracle")  # in the order of a table's lines
+
+ORACLE = "oracle"  # the selection rule that looks at the target's labels
+METRICS = {"accuracy": "accuracy", "mean_class_accuracy": "mean per class"}  # column of the store: what tables call it
+# Mixing the two up is the field's classic error on VisDA-2017, so its table has both.
+BOTH_METRICS = ("VisDA-2017",)
+QUOTED_NOTE = (
+    "quoted: as printed in the paper (Table {}), not measured here. The authors' code keeps the model that scores best "
+    "on the target's labels, as much of the field's code does; how the other methods' figures were selected, the paper "
+    "does not say."
+)
+METRIC_NOTE = "The paper calls its figures accuracy; whether over images or over classes, it does not say."
+ORACLE_NOTE = "oracle: selected by accuracy on the target's labels, which nobody has who needs the method."
+# What runs of one line may differ in, beside the settings that change nothing: seed, task and where things lie.
+PLACES = ("benchmark", "root", "source", "target", "source_dir", "target_dir", "source_list", "target_list")
+VARYING = {"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *FREE_KEYS}
+
+
+class Column(NamedTuple):
+    """A task, or the average over all tasks, by one of the two accuracies."""
+
+    task: str
+    metric: str
+
+
+class Cell(NamedTuple):
+    """An accuracy in %: mean and sample standard deviation over seeds; as printed where it is quoted."""
+
+    mean: float
+    deviation: float | None
+    seeds: int | None  # None where it is quoted, or where the tasks of an average do not have the same seeds
+
+
+class Line(NamedTuple):
+    """A method with its cells, None where there is no figure."""
+
+    name: str
+    kind: Kind
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The results on one benchmark by one selection rule."""
+
+    benchmark: str
+    selection: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds of most cells: only the others have to name theirs."""
+        found = [cell.seeds for line in self.lines for cell in line.cells if cell and cell.seeds]
+        return Counter(found).most_common(1)[0][0]
+
+    def is_best(self, line: Line, column: int) -> bool:
+        """Whether the cell is the highest measured one of its column, to the digit shown, among two or more."""
+        rivals = [rival.cells[column] for rival in self.lines if rival.kind == "measured"]
+        means = [round(cell.mean, 1) for cell in rivals if cell]
+        cell = line.cells[column]
+        return line.kind == "measured" and cell is not None and len(means) > 1 and round(cell.mean, 1) == max(means)
+
+    @property
+    def caption(self) -> str:
+        """What the figures are, and how the models were selected."""
+        metrics = " and ".join(dict.fromkeys(METRICS[column.metric] for column in self.columns))
+        many = f"mean ± sample standard deviation over {self.seeds} seeds" if self.seeds > 1 else "one seed"
+        rule = {"last": "last (the last iterate)"}.get(self.selection, self.selection)
+        return f"{self.benchmark}: {metrics} on the target in %, {many}. Selection: {rule}."
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of lines that are not measured by that rule."""
+        kinds, notes = {line.kind for line in self.lines}, []
+        if "quoted" in kinds:
+            tables = dict.fromkeys(str(row.table) for row in quoted_rows(self.benchmark))
+            notes.append(QUOTED_NOTE.format(" and ".join(tables)))
+            notes += [METRIC_NOTE] if self.benchmark in BOTH_METRICS else []
+        if "oracle" in kinds:
+            notes.append(ORACLE_NOTE)
+        return notes
+
+
+class Setting(NamedTuple):
+    """What the runs of one line have in common."""
+
+    method: str
+    preset: str
+    k: str
+    rest: tuple[tuple[str, str], ...]  # the other leaves of the configuration: key, JSON
+
+    @staticmethod
+    def of(row: Row) -> "Setting":
+        """The setting of a run."""
+        found = leaves(json.loads(row["config"]))
+        rest = {key: json.dumps(value) for key, value in found.items() if key not in VARYING and value is not None}
+        return Setting(row["method"], row["preset"], row["k"], tuple(sorted(rest.items())))
+
+    def name(self, rivals: Iterable["Setting"]) -> str:
+        """The method, with as much of the setting as tells it from the rivals."""
+        same = [rival for rival in rivals if rival.method == self.method]
+        parts = [self.method]
+        if len({rival.preset for rival in same}) > 1:
+            parts.append(self.preset)
+        if len({rival.k for rival in same}) > 1 and self.k:
+            parts.append(f"k = {self.k}")
+        alike = [dict(rival.rest) for rival in same if rival[:3] == self[:3]]
+        keys = dict.fromkeys(key for rival in alike for key in rival)
+        differing = [key for key in keys if len({rival.get(key) for rival in alike}) > 1]
+        if "mechanisms.preset" in differing:  # it stands for the whole bank
+            differing = [key for key in differing if not key.startswith("mechanisms.bank.")]
+        own = dict(self.rest)
+        return ", ".join(parts + [f"{key.replace('_', '-')} {own.get(key, 'none')}" for key in differing])
+
+
+def result_tables(
+    rows: Sequence[Row], selection: str = "last", benchmark: str | None = None, quoted: bool = True
+) -> list[ResultTable]:
+    """A table a benchmark, or that of the one asked for: of the rows selected by that rule, and of the oracle's."""
+    there = list(dict.fromkeys(row["benchmark"] for row in rows))
+    wanted = [name for name in there if benchmark is None or plain_name(name) == plain_name(benchmark)]
+    if not wanted:
+        found = ", ".join(map(shown, there)) or "none at all"
+        raise InputError(f"there are no results on {shown(benchmark or 'any benchmark')}; there are those on {found}")
+    scored = [row for row in rows if row["benchmark"] in wanted and row["accuracy"]]
+    rules = list(dict.fromkeys(row["selection"] for row in scored))
+    if selection not in rules:
+        found = ", ".join(map(shown, rules)) or "no accuracies, as the targets have no labels"
+        raise InputError(f"there are no results with --selection {shown(selection)}; there are: {found}")
+    names = [
+        name for name in wanted if any((row["benchmark"], row["selection"]) == (name, selection) for row in scored)
+    ]
+    return [_table(name, [row for row in scored if row["benchmark"] == name], selection, quoted) for name in names]
+
+
+def quoted_rows(benchmark: str) -> list[Quoted]:
+    """The paper's rows on that benchmark."""
+    return [row for row in QUOTED if row.benchmark == benchmark]
+
+
+def _table(benchmark: str, rows: Sequence[Row], selection: str, quoted: bool) -> ResultTable:
+    rows = [row for row in rows if row["selection"] in (selection, ORACLE)]
+    tasks = TASKS.get(benchmark, ())  # of other data nobody can say that all tasks are there: it has no average
+    others = dict.fromkeys(row["task"] for row in rows if row["task"] not in tasks)
+    metrics = tuple(METRICS) if benchmark in BOTH_METRICS else ("accuracy",)
+    shown_tasks = (*tasks, *[AVERAGE] * (len(tasks) > 1), *others)
+    columns = tuple(Column(task, metric) for task in shown_tasks for metric in metrics)
+    lines = [_quoted_line(row, columns) for row in quoted_rows(benchmark)] if quoted else []
+    settings = dict.fromkeys(Setting.of(row) for row in rows)
+    for rule in dict.fromkeys((selection, ORACLE)):
+        for setting in settings:
+            members = [row for row in rows if row["selection"] == rule and Setting.of(row) == setting]
+            if members:
+                name, kind = setting.name(settings), "oracle" if rule == ORACLE else "measured"
+                cells = (_cell(members, column, tasks) for column in columns)
+                lines.append(Line(name, kind, tuple(cells)))
+    return ResultTable(benchmark, selection, columns, tuple(lines))
+
+
+def _quoted_line(row: Quoted, columns: Sequence[Column]) -> Line:
+    figures = {Column(task, "accuracy"): Cell(*figure, seeds=None) for task, figure in row.figures.items()}
+    return Line(row.method, "quoted", tuple(map(figures.get, columns)))
+
+
+def _cell(rows: Sequence[Row], column: Column, tasks: Sequence[str]) -> Cell | None:
+    if column.task != AVERAGE:
+        return _spread(_by_seed(rows, column))
+    parts = [_by_seed(rows, Column(task, column.metric)) for task in tasks]
+    if not all(parts):
+        return None
+    if len({frozenset(part) for part in parts}) > 1:
+        return Cell(statistics.mean(statistics.mean(part.values()) for part in parts), None, None)
+    return _spread({seed: statistics.mean(part[seed] for part in parts) for seed in parts[0]})
+
+
+def _by_seed(rows: Sequence[Row], column: Column) -> dict[str, float]:
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row["task"] == column.task and found.setdefault(row["seed"], row) is not row:
+            hashes = f"{found[row['seed']]['config_hash']} and {row['config_hash']}"
+            place = f"{row['method']} on {shown(row['task'])} with seed {row['seed']} stands twice"
+            raise InputError(f"{place} (config_hash {hashes}), and only one can count; remove the other row")
+    return {seed: float(row[column.metric]) for seed, row in found.items()}
+
+
+def _spread(values: Mapping[str, float]) -> Cell | None:
+    if not values:
+        return None
+    deviation = statistics.stdev(values.values()) if len(values) > 1 else None
+    return Cell(statistics.mean(values.values()), deviation, len(values))
