@@ -22,6 +22,7 @@ from averaging import register
 from PIL import Image
 
 from tcm.cli import main
+from tcm.results import COLUMNS, VERSION, add_rows
 
 NOBODY = 65534
 ODD = "a b ü\n☃"  # a space, letters beyond ASCII and a newline
@@ -736,6 +737,46 @@ RUN_CASES = (
 )
 
 
+def store(**columns: str) -> Prepare:
+    """A CSV of one result, {here}/s.csv."""
+    usual = {"version": VERSION, "benchmark": "digits", "task": "source>target", "selection": "last", "config": "{}"}
+    row = {**dict.fromkeys(COLUMNS, ""), **usual, "accuracy": "50", "mean_class_accuracy": "50", **columns}
+    return lambda world: add_rows(world.here / "s.csv", [row])
+
+
+TABLE = "table {here}/s.csv"
+TABLE_CASES = (
+    Case("table of nothing", "table", ("no results are named", "name at least one")),
+    Case("table of a missing file", TABLE, ("/s.csv cannot be read (No such file", "name a CSV of results")),
+    Case("table of a folder", "table {here}", ("cannot be read (Is a directory)", "name a CSV of results")),
+    Case("table of a run", "table {run}/config.json", ("config.json is no such table of results", "columns differ")),
+    Case("table of an empty file", TABLE, ("there are no results on any benchmark",), write("s.csv", b"")),
+    Case(
+        "table of another version",
+        TABLE,
+        ("/s.csv is a store of version 0, and this is version 1", "use the tcm that wrote it"),
+        lambda world: write("s.csv", ",".join(COLUMNS) + "\n0" + "," * (len(COLUMNS) - 1) + "\n")(world),
+    ),
+    Case(
+        "table of an unknown benchmark",
+        TABLE + " --benchmark Offise",
+        ("no results on Offise", "there are those on digits"),
+        store(),
+    ),
+    Case("table in an unknown format", TABLE + " --format pdf", ("--format", "'pdf'", "'latex', 'csv'"), store()),
+    Case(
+        "table by an unknown rule",
+        TABLE + " --selection entropy",
+        ("no results with --selection entropy", "there are: last"),
+        store(),
+    ),
+    Case("table without accuracies", TABLE, ("no accuracies", "no labels"), store(accuracy="")),
+    Case("table with a wrong number", TABLE, ("/s.csv: row 1 is damaged", "'many'", "mend"), store(accuracy="many")),
+    Case("table onto a folder", TABLE + " --out {here}", ("--out", "it is a folder", "choose another file"), store()),
+    Case("table in a missing folder", TABLE + " --out {here}/no/x", ("--out", "/no/x", "choose another file"), store()),
+)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -747,6 +788,7 @@ RUN_CASES = (
         *MECHANISMS_CASES,
         *COUNTERFACTUALS_CASES,
         *STAGE2_CASES,
+        *TABLE_CASES,
     ],
     ids=str,
 )

@@ -129,7 +129,7 @@ class Setting(NamedTuple):
         differing = [key for key in keys if len({rival.get(key) for rival in alike}) > 1]
         if "mechanisms.preset" in differing:  # it stands for the whole bank
             differing = [key for key in differing if not key.startswith("mechanisms.bank.")]
-        own = dict(self.rest)
+        own = {key: json.loads(value) for key, value in self.rest}
         return ", ".join(parts + [f"{key.replace('_', '-')} {own.get(key, 'none')}" for key in differing])
 
 

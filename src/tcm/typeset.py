@@ -63,19 +63,17 @@ def _figure(cell: Cell | None, usual_seeds: int) -> str:
 
 
 def terminal(tables: Sequence[ResultTable], width: int | None = None) -> str:
-    """For a terminal of that width, in its colours; without one plain text, as wide as it gets."""
+    """For a terminal of that width, in its colours; without one plain text."""
     text = io.StringIO()
-
-    def draw(part: Text | Table, least: int = 0) -> None:
-        Console(file=text, width=max(width or WIDE, least), force_terminal=width is not None).print(part)
-
+    running, wide = (
+        Console(file=text, width=letters, force_terminal=width is not None) for letters in (width or WIDE, WIDE)
+    )
     for table in tables:
-        draw(Text(table.caption))
-        drawn = _rich_table(table)
-        # Where the terminal is too narrow, lines run over: rich would cut numbers short.
-        draw(drawn, Console(width=WIDE).measure(drawn).minimum)
+        running.print(Text(table.caption))
+        # Where the terminal is too narrow the lines run over: rich would cut numbers short.
+        wide.print(_rich_table(table))
         for note in table.notes:
-            draw(Text(note))
+            running.print(Text(note))
     return text.getvalue()
 
 
