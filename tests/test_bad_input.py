@@ -546,11 +546,6 @@ COUNTERFACTUALS_CASES = (
         own_source(lambda folder: draw(folder / "cup" / "0.jpg", seed=9)),
     ),
     Case(
-        "mechanisms that go the other way",
-        USE.replace("{folders}", "--data.source-dir {data}/Clipart --data.target-dir {data}/Art") + "{mechanisms}",
-        ("was made of Art, which is the target of this run", "name mechanisms from Clipart to Art"),
-    ),
-    Case(
         "mechanisms that cannot transform the crop",
         USE + "{mechanisms} --data.crop 30",
         ("--data.crop is 30", "need a multiple of 4", "change --data.crop"),

@@ -48,3 +48,12 @@ def test_what_a_saved_model_says_rebuilds_its_networks(run: Path, digits: Task):
     assert torch.equal(empty(images), given.inverse(images))
     with pytest.raises(InputError, match='here has an unknown key "wdith"; did you mean "width"'):
         rebuilt_inverse({"k": K, "generator": {"wdith": 8}}, "here")
+
+
+def test_the_mechanisms_of_a_task_serve_its_reverse(run: Path, digits: Task):
+    there, back = open_handover(run, digits, crop=32), open_handover(run, Task(digits.target, digits.source), crop=32)
+    assert torch.equal(back.transported[0][:9], there.transported[1][:9])
+    assert torch.equal(back.transported[1][:9], there.transported[0][:9])
+    some = as_input(digits.source.images[:4])  # the target of the reverse
+    assert torch.equal(back.inverse(some), load_mechanisms(run).bank.transport(some, to="target"))
+    assert not torch.equal(back.inverse(some), there.inverse(some))

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from tcm.config import from_json, to_json
-from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.errors import InputError, shown
-from tcm.mechanisms.bank import SIDES
+from tcm.mechanisms.bank import SIDES, Side
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.mechanisms.transport import weights_hash
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
@@ -30,16 +29,19 @@ class Handover(NamedTuple):
 
 
 def open_handover(folder: Path, task: Task, crop: int) -> Handover:
-    """The mechanisms of the run in `folder` and what they made of this task's images, to be cut to that side."""
+    """The mechanisms of the run in `folder` and what they made of this task's images, to be cut to that side.
+
+    Mechanisms go both ways, so those of a task serve its reverse, too.
+    """
     config, bank = load_mechanisms(folder)
     require_crop(folder, config.bank.generator, crop)
-    require_direction(folder / "transported" / "source", *task)
+    sides = learned_as(folder / "transported" / "source", task)
     weights = weights_hash(folder)
     source, target = (
         open_transported(folder / "transported" / side, store, bank.k, weights).images
-        for side, store in zip(SIDES, task, strict=True)
+        for side, store in zip(sides, task, strict=True)
     )
-    inverse = FrozenGenerators(pair.network("source") for pair in bank.pairs())
+    inverse = FrozenGenerators(pair.network(sides[0]) for pair in bank.pairs())
     return Handover((source, target), inverse, config.bank.generator)
 
 
@@ -59,9 +61,8 @@ def require_crop(folder: Path, generator: GeneratorConfig, crop: int) -> None:
         raise InputError(f"{found}; change --data.crop") from error
 
 
-def require_direction(transported: Path, source: ImageStore, target: ImageStore) -> None:
-    """An error if the source's counterfactuals are those of the target: the mechanisms go the other way round."""
+def learned_as(transported: Path, task: Task) -> tuple[Side, Side]:
+    """What the task's source and target were when the mechanisms were learned: the same, or the other way round."""
     index, _ = read_index(transported)
-    if index is not None and index.originals == target.fingerprint != source.fingerprint:
-        found = f"{shown(transported)} was made of {shown(target.name)}, which is the target of this run"
-        raise InputError(f"{found}; name mechanisms from {shown(source.name)} to {shown(target.name)}")
+    swapped = index is not None and index.originals == task.target.fingerprint != task.source.fingerprint
+    return ("target", "source") if swapped else SIDES
