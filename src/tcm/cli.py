@@ -41,9 +41,29 @@ COMMANDS = {
         "Train on the labelled source alone: what every other method must beat.",
         "tcm train erm --data.source-dir photos --data.target-dir cliparts --out runs/erm",
     ),
+    "train dan": Command(
+        "Train with features of equal mean embeddings (Long et al., 2015).",
+        "tcm train dan --data.root office-home --data.source Art --data.target Clipart --out runs/a2c-dan",
+    ),
     "train dann": Command(
         "Train with domain-adversarial features (Ganin et al., 2016).",
         "tcm train dann --data.root office-home --data.source Art --data.target Clipart --out runs/a2c",
+    ),
+    "train cdan": Command(
+        "Train with adversarial features given the predicted class (Long et al., 2018).",
+        "tcm train cdan --data.root office-home --data.source Art --data.target Clipart --out runs/a2c-cdan",
+    ),
+    "train cdan-e": Command(
+        "The same, sure predictions counting more: CDAN+E (Long et al., 2018).",
+        "tcm train cdan-e --data.root office-home --data.source Art --data.target Clipart --out runs/a2c-cdan-e",
+    ),
+    "train mcd": Command(
+        "Train two classifiers that disagree and features that make them agree (Saito et al., 2018).",
+        "tcm train mcd --data.root office-home --data.source Art --data.target Clipart --out runs/a2c-mcd",
+    ),
+    "train mdd": Command(
+        "Train against a classifier that disagrees on the target by a margin (Zhang et al., 2019).",
+        "tcm train mdd --data.root office-home --data.source Art --data.target Clipart --out runs/a2c-mdd",
     ),
     "train tcm": Command(
         "Stage 2: train with the counterfactuals that tcm transport wrote.",

@@ -5,6 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def in_single(x: Tensor) -> Tensor:
+    """x in single precision at least: logarithms and small differences do not survive half precision."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def domain_confusion(source_logits: Tensor, target_logits: Tensor) -> Tensor:
     """The discriminator's binary cross-entropy, source = 1, target = 0, mean over both domains' images.
 
@@ -34,13 +39,64 @@ def confident_confusion(
     return 0.5 * (source + weighted(F.softplus(target_logits), target_classes))
 
 
+def multi_kernel_mmd(source: Tensor, target: Tensor) -> Tensor:
+    """The squared distance between the mean embeddings of two domains, from as many features [batch, d] of each.
+
+    Eq. (1) of Long et al. (2015) by their unbiased estimate of linear cost, on every image and the next one in the
+    batch, the first being next to the last. It may be negative. The kernel is the sum of five Gaussians whose variances
+    are 1/8, 1/4, 1/2, 1 and 2 times the mean squared distance between any two of the features, held constant.
+    """
+    source, target = in_single(source), in_single(target)
+    spread = 2 * torch.cat([source, target]).detach().var(dim=0, correction=0).sum()
+    variances = 2.0 ** torch.arange(-3, 2, device=spread.device) * spread.clamp_min(torch.finfo(spread.dtype).tiny)
+
+    def kernel(one: Tensor, other: Tensor) -> Tensor:
+        distances = (one - other).square().sum(dim=1)
+        return torch.exp(-distances / (2 * variances[:, None])).sum(dim=0)
+
+    next_source, next_target = source.roll(-1, dims=0), target.roll(-1, dims=0)
+    within = kernel(source, next_source) + kernel(target, next_target)
+    return (within - kernel(source, next_target) - kernel(next_source, target)).mean()
+
+
+def classifier_discrepancy(first: Tensor, second: Tensor) -> Tensor:
+    """How far two classifiers' probabilities are apart, from logits: the mean over classes and images of |p_1 - p_2|.
+
+    Eq. (1) of Saito et al. (2018).
+    """
+    return (in_single(first).softmax(dim=1) - in_single(second).softmax(dim=1)).abs().mean()
+
+
+def class_balance(logits: Tensor) -> Tensor:
+    """The mean over classes of -log of the batch's mean probability: least when all classes are predicted alike.
+
+    The class balance term that Saito et al. (2018) add for large images, with the 1e-6 of their code.
+    """
+    return -(in_single(logits).softmax(dim=1).mean(dim=0) + 1e-6).log().mean()
+
+
+def margin_disparity(
+    source_logits: Tensor, target_logits: Tensor, source_rival: Tensor, target_rival: Tensor, margin: float
+) -> Tensor:
+    """-D_gamma, the margin disparity discrepancy with its sign turned: what the adversarial classifier minimises.
+
+    The combined cross-entropy of Zhang et al. (2019), Section 5.2, gamma = `margin`: of the rival's logits and of the
+    classifier's decisions, which are constants. The rival is to agree on the source, and on the target not to:
+    -log(1 - p) is written as a difference of log-sums, so that p = 1 does no harm.
+    """
+    agree = F.cross_entropy(in_single(source_rival), source_logits.argmax(dim=1))
+    rival, decided = in_single(target_rival), target_logits.argmax(dim=1, keepdim=True)
+    others = rival.scatter(1, decided, -torch.inf)
+    return margin * agree + (rival.logsumexp(dim=1) - others.logsumexp(dim=1)).mean()
+
+
 def adversarial(critic_map: Tensor) -> Tensor:
     """How unlike a real image each transported one looks to the critic: [batch].
 
     L_adv of Appendix A.3.1 in the least-squares form of the CycleGAN code that the paper follows, where the paper
     prints logarithms: the mean over patches of (D(M(x)) - 1)^2.
     """
-    return (critic_map.to(torch.promote_types(critic_map.dtype, torch.float32)) - 1).square().flatten(1).mean(dim=1)
+    return (in_single(critic_map) - 1).square().flatten(1).mean(dim=1)
 
 
 def reconstruction(restored: Tensor, original: Tensor) -> Tensor:
@@ -78,9 +134,8 @@ def vae_loss(restored: Tensor, original: Tensor, mean: Tensor, log_variance: Ten
     The logarithm is missing in the paper. P(x | z) has variance 1 in every feature, so its negative logarithm is half
     the squared error, summed over the features, up to a constant.
     """
-    kind = torch.promote_types(restored.dtype, torch.float32)
-    mean, log_variance = mean.to(kind), log_variance.to(kind)
-    error = 0.5 * (restored.to(kind) - original.to(kind)).square().sum(dim=-1)
+    mean, log_variance = in_single(mean), in_single(log_variance)
+    error = 0.5 * (in_single(restored) - in_single(original)).square().sum(dim=-1)
     divergence = 0.5 * (log_variance.exp() + mean.square() - 1 - log_variance).sum(dim=-1)
     return (error + divergence).mean()
 

@@ -3,15 +3,24 @@
 from typing import Literal
 
 from tcm.methods.baseline import BaselineConfig
+from tcm.methods.cdan import CDANConfig, CDANEConfig
+from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
+from tcm.methods.mcd import MCDConfig
+from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
 from tcm.methods.tcm import TCMConfig, preset_tcm
 
 Preset = Literal["default", "paper", "release"]
 METHODS: dict[str, type[MethodConfig]] = {
     "erm": ERMConfig,
+    "dan": DANConfig,
     "dann": DANNConfig,
+    "cdan": CDANConfig,
+    "cdan-e": CDANEConfig,
+    "mcd": MCDConfig,
+    "mdd": MDDConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
 }

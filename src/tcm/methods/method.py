@@ -3,10 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from tcm.learner import Batch, Learner
@@ -71,7 +71,7 @@ class Method(Learner):
         self.backbone = problem.backbone
         self.inverse = problem.inverse
         self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)
-        self.classifier = classifier(recipe.bottleneck, problem.classes)
+        self.classifier: nn.Module = classifier(recipe.bottleneck, problem.classes)
         self.notes: dict[str, Tensor] = {}  # what `losses` has to tell beside the losses, by names with a stroke
 
     @abstractmethod
@@ -111,16 +111,24 @@ class Method(Learner):
         return self.inverse(images)
 
     def build_optimizers(self) -> dict[str, Optimizer]:
-        """One SGD; a pretrained backbone learns more slowly than the new layers."""
+        """One SGD for all that learns."""
+        return {"sgd": self.sgd(*self.parameter_groups())}
+
+    def parameter_groups(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The backbone and the new layers; a pretrained backbone learns more slowly."""
         recipe, backbone = self.recipe, list(self.backbone.parameters())
         learning = [parameter for parameter in self.parameters() if parameter.requires_grad]
         others = {id(parameter) for parameter in [*backbone, *self.with_own_optimizer()]}
         new = [parameter for parameter in learning if id(parameter) not in others]
         share = recipe.pretrained_lr if self.backbone.pretrained else 1.0
-        groups = [{"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}]
+        return {"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}
+
+    def sgd(self, *groups: dict[str, Any]) -> SGD:
+        """The recipe's SGD of these groups."""
+        recipe = self.recipe
         # One kernel for all parameters; on the CPU the plain loop is as fast.
         fused = next(self.parameters()).is_cuda
-        sgd = SGD(
+        return SGD(
             groups,
             lr=recipe.lr,
             momentum=recipe.momentum,
@@ -128,7 +136,6 @@ class Method(Learner):
             nesterov=recipe.momentum > 0,
             fused=fused,
         )
-        return {"sgd": sgd}
 
     def lr_factor(self, progress: float) -> float:
         """(1 + 10 p)^-0.75."""

@@ -39,6 +39,19 @@ def classifier(features: int, classes: int) -> nn.Linear:
     return linear
 
 
+def hidden_classifier(features: int, hidden: int, classes: int) -> nn.Sequential:
+    """A classifier with one hidden layer and dropout, as MDD's two: features -> logits."""
+    return nn.Sequential(classifier(features, hidden), nn.ReLU(), nn.Dropout(0.5), classifier(hidden, classes))
+
+
+def deep_classifier(features: int, hidden: int, classes: int) -> nn.Sequential:
+    """A classifier with two normalised hidden layers and dropout, as MCD's two: features -> logits."""
+    layers: list[nn.Module] = []
+    for width in (features, hidden):
+        layers += [nn.Dropout(0.5), nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(hidden, classes))
+
+
 def discriminator(features: int, hidden: int = 1024) -> nn.Sequential:
     """Three linear layers that tell the domains apart: features -> one logit."""
     return nn.Sequential(

@@ -1,0 +1,42 @@
+"""DAN: deep adaptation networks (Long et al., ICML 2015)."""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tcm.learner import Batch
+from tcm.losses import multi_kernel_mmd
+from tcm.methods.method import Method, Problem, Recipe
+
+
+@dataclass(frozen=True)
+class DANConfig:
+    """Mean embeddings: features whose distributions several kernels cannot tell apart."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+    trade_off: float = 1.0
+    """Weight of the distance between the domains."""
+
+    def build(self, problem: Problem) -> "DAN":
+        """The method on the problem's backbone."""
+        return DAN(problem, self)
+
+
+class DAN(Method):
+    """Classification on the source, plus the distance between the mean embeddings of both domains' features."""
+
+    def __init__(self, problem: Problem, config: DANConfig):
+        super().__init__(problem, config.recipe)
+        self.trade_off = config.trade_off
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """Classification and the distance of the bottleneck's features."""
+        # One pass over both domains: batch normalisation sees them together.
+        features = self.features(torch.cat([batch.source, batch.target]))
+        source, target = features.split([len(batch.source), len(batch.target)])
+        return {
+            "classification": F.cross_entropy(self.classifier(source), batch.labels),
+            "distance": self.trade_off * multi_kernel_mmd(source, target),
+        }

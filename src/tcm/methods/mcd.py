@@ -1,0 +1,100 @@
+"""MCD: maximum classifier discrepancy (Saito et al., CVPR 2018)."""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tcm.learner import Batch
+from tcm.losses import class_balance, classifier_discrepancy
+from tcm.methods.method import Method, Problem, Recipe
+from tcm.nn.heads import deep_classifier
+
+
+@dataclass(frozen=True)
+class MCDConfig:
+    """Two classifiers that find the target images they disagree on, and a backbone that makes them agree."""
+
+    recipe: Recipe = field(default_factory=lambda: Recipe(bottleneck=1024))
+    trade_off: float = 1.0
+    """Weight of the discrepancy: 1 in the paper. It is a mean over classes: with many of them more is needed."""
+    balance: float = 0.01
+    """Weight of the class balance of target predictions."""
+    repeats: int = 4
+    """Steps of the backbone for each step of the classifiers: n in the paper."""
+
+    def build(self, problem: Problem) -> "MCD":
+        """The method on the problem's backbone."""
+        return MCD(problem, self)
+
+
+class MCD(Method):
+    """The backbone against two classifiers, each with hidden layers of its own, in three steps."""
+
+    def __init__(self, problem: Problem, config: MCDConfig):
+        super().__init__(problem, config.recipe)
+        self.config = config
+        del self.bottleneck, self.classifier  # the two classifiers take their place
+        width = config.recipe.bottleneck
+        heads = (deep_classifier(problem.backbone.features, width, problem.classes) for _ in range(2))
+        self.classifiers = nn.ModuleList(heads)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the classifiers read: [batch, features of the backbone]."""
+        return self.backbone(images)
+
+    def predict(self, images: Tensor) -> Tensor:
+        """The mean of both classifiers' logits [batch, classes], as in the authors' code."""
+        first, second = self.both_logits(self.features(images))
+        return 0.5 * (first + second)
+
+    def both_logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of the first and of the second classifier."""
+        first, second = (classifier(features) for classifier in self.classifiers)
+        return first, second
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """What the steps combine: classification of both, balance of both, and their discrepancy on the target."""
+        return self.terms(self.features(torch.cat([batch.source, batch.target])), batch.labels)
+
+    def terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The losses by name, from features of the source images, which have labels, and then of the target's."""
+        logits = self.both_logits(features)
+        source, target = zip(*(part.tensor_split([len(labels)]) for part in logits), strict=True)
+        return {
+            "classification": torch.stack([F.cross_entropy(part, labels) for part in source]).sum(),
+            "balance": self.config.balance * torch.stack([class_balance(part) for part in target]).sum(),
+            "discrepancy": self.config.trade_off * classifier_discrepancy(*target),
+        }
+
+    def build_optimizers(self) -> dict[str, Optimizer]:
+        """The classifiers and the backbone learn in turn, so each has its own SGD."""
+        backbone, new = self.parameter_groups()
+        return {"classifiers": self.sgd(new), "backbone": self.sgd(backbone)}
+
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        """Steps A, B and, n times, C of Section 3.3. The losses are A's, but the discrepancy is that of the last C."""
+
+        def descend(loss: Tensor, *names: str) -> None:
+            for optimizer in optimizers.values():
+                optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            for name in names:
+                optimizers[name].step()
+
+        # A: all learn to classify the source.
+        found = self.losses(batch, progress)
+        descend(found["classification"] + found["balance"], "classifiers", "backbone")
+        # B: the classifiers learn to differ on the target and still to classify the source.
+        with torch.no_grad():
+            features = self.features(torch.cat([batch.source, batch.target]))
+        terms = self.terms(features, batch.labels)
+        descend(terms["classification"] + terms["balance"] - terms["discrepancy"], "classifiers")
+        # C: the backbone learns to make them agree again.
+        for _ in range(self.config.repeats):
+            terms = self.losses(batch, progress)
+            descend(terms["discrepancy"], "backbone")
+        found["discrepancy"] = terms["discrepancy"]
+        return {name: loss.detach() for name, loss in found.items()}

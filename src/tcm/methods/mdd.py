@@ -1,0 +1,56 @@
+"""MDD: margin disparity discrepancy (Zhang et al., ICML 2019)."""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tcm.learner import Batch
+from tcm.losses import margin_disparity
+from tcm.methods.method import Method, Problem, Recipe
+from tcm.nn.heads import hidden_classifier, reverse_gradient
+from tcm.schedules import ramp_up
+
+
+@dataclass(frozen=True)
+class MDDConfig:
+    """Margin disparity: features on which no second classifier agrees on the source and differs on the target."""
+
+    recipe: Recipe = field(default_factory=lambda: Recipe(lr=0.004, bottleneck=1024))
+    trade_off: float = 1.0
+    """Weight of the disparity discrepancy."""
+    margin: float = 4.0
+    """gamma: how much more agreement on the source counts than difference on the target."""
+    reversal: float = 0.1
+    """What the gradient reversal's factor grows to."""
+    hidden: int = 1024
+    """Width of the hidden layer of both classifiers."""
+
+    def build(self, problem: Problem) -> "MDD":
+        """The method on the problem's backbone."""
+        return MDD(problem, self)
+
+
+class MDD(Method):
+    """Classification on the source, plus an adversarial classifier behind a gradient reversal layer."""
+
+    def __init__(self, problem: Problem, config: MDDConfig):
+        super().__init__(problem, config.recipe)
+        self.config = config
+        self.bottleneck.append(nn.Dropout(0.5))
+        widths = config.recipe.bottleneck, config.hidden, problem.classes
+        self.classifier, self.rival = hidden_classifier(*widths), hidden_classifier(*widths)
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """Classification and disparity; the reversal's factor grows with progress."""
+        config, both = self.config, [len(batch.source), len(batch.target)]
+        features = self.features(torch.cat([batch.source, batch.target]))
+        source, target = self.classifier(features).split(both)
+        reversed_features = reverse_gradient(features, config.reversal * ramp_up(progress))
+        source_rival, target_rival = self.rival(reversed_features).split(both)
+        disparity = margin_disparity(source, target, source_rival, target_rival, config.margin)
+        return {
+            "classification": F.cross_entropy(source, batch.labels),
+            "disparity": config.trade_off * disparity,
+        }
