@@ -48,7 +48,8 @@ def multi_kernel_mmd(source: Tensor, target: Tensor) -> Tensor:
     """
     source, target = in_single(source), in_single(target)
     spread = 2 * torch.cat([source, target]).detach().var(dim=0, correction=0).sum()
-    variances = 2.0 ** torch.arange(-3, 2, device=spread.device) * spread.clamp_min(torch.finfo(spread.dtype).tiny)
+    shares = 2.0 ** torch.arange(-3, 2, dtype=spread.dtype, device=spread.device)
+    variances = shares * spread.clamp_min(torch.finfo(spread.dtype).tiny)
 
     def kernel(one: Tensor, other: Tensor) -> Tensor:
         distances = (one - other).square().sum(dim=1)

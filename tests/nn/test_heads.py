@@ -1,7 +1,15 @@
 import torch
 from torch import nn
 
-from tcm.nn.heads import bottleneck, classifier, discriminator, plain_discriminator, reverse_gradient
+from tcm.nn.heads import (
+    bottleneck,
+    classifier,
+    deep_classifier,
+    discriminator,
+    hidden_classifier,
+    plain_discriminator,
+    reverse_gradient,
+)
 
 
 def test_reversal_keeps_the_value_and_turns_the_gradient():
@@ -32,3 +40,18 @@ def test_the_plain_discriminator_is_the_papers():
     assert sum(p.numel() for p in paper.parameters() if p.ndim == 2) == 3_146_752  # the 3.15 M of facts
     dropout = "Dropout(p=0.5, inplace=False)"
     assert layers(plain_discriminator(2048, dropout=0.5)) == [first, "ReLU()", dropout, second, "ReLU()", dropout, last]
+
+
+def test_the_classifiers_of_mdd_and_mcd_are_their_authors():
+    def kinds(network: nn.Sequential) -> list[str]:
+        return [type(layer).__name__ for layer in network]
+
+    def widths(network: nn.Sequential) -> list[tuple[int, int]]:
+        return [(layer.in_features, layer.out_features) for layer in network if isinstance(layer, nn.Linear)]
+
+    of_mdd, of_mcd = hidden_classifier(2048, 1024, 65), deep_classifier(2048, 1000, 65)
+    assert kinds(of_mdd) == ["Linear", "ReLU", "Dropout", "Linear"]
+    assert widths(of_mdd) == [(2048, 1024), (1024, 65)]
+    assert kinds(of_mcd) == [*["Dropout", "Linear", "BatchNorm1d", "ReLU"] * 2, "Linear"]
+    assert widths(of_mcd) == [(2048, 1000), (1000, 1000), (1000, 65)]
+    assert {layer.p for network in (of_mdd, of_mcd) for layer in network if isinstance(layer, nn.Dropout)} == {0.5}
