@@ -10,7 +10,7 @@ from torch import Tensor
 from tcm.cli import COMMANDS, Command
 from tcm.learner import Batch
 from tcm.methods import METHODS
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Answer, Method, Problem, Recipe
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +39,13 @@ class Averaging(Method):
         return {"classification": F.cross_entropy(source, batch.labels), "entropy": 0.1 * entropy}
 
     def averaged(self, images: Tensor, made: Tensor) -> Tensor:
-        views = torch.cat([images[None], made])
-        return super().predict(views.flatten(0, 1)).unflatten(0, views.shape[:2]).mean(dim=0)
+        return self.averaged_answer(images, made).logits
 
-    def predict(self, images: Tensor) -> Tensor:
-        return self.averaged(images, self.inverse_counterfactuals(images))
+    def averaged_answer(self, images: Tensor, made: Tensor) -> Answer:
+        views = torch.cat([images[None], made])
+        found = super().answer(views.flatten(0, 1))
+        logits, features = (part.unflatten(0, views.shape[:2]) for part in found)
+        return Answer(logits.mean(dim=0), features[0])
+
+    def answer(self, images: Tensor) -> Answer:
+        return self.averaged_answer(images, self.inverse_counterfactuals(images))

@@ -1,7 +1,7 @@
 """From a trained method to predictions, and from predictions to scores."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor
 
 from tcm.data.augment import as_input, centre_cuts, cut, squares
 from tcm.data.store import ImageStore
+from tcm.methods.method import Method
 
+T = TypeVar("T")
 BATCH = 256
 
 
@@ -38,22 +40,40 @@ def centred(images: Tensor, crop: int, device: torch.device, batch: int = BATCH)
         yield as_input(cut(images, squares(indices, cuts, images.shape[1], crop)).to(device))
 
 
-@torch.inference_mode()
+class Predicted(NamedTuple):
+    """What a method says of every image of a domain, on the CPU."""
+
+    probabilities: Tensor  # [n, classes]
+    features: Tensor  # [n, width]: what the classifier reads
+
+
+def passes(fabric: Fabric, read: Callable[[Tensor], T], images: Tensor, crop: int, batch: int) -> Iterator[T]:
+    """What `read` makes of each batch of centre-cropped images. The method must be in evaluation mode."""
+    for some in centred(images, crop, fabric.device, batch):
+        # Compiling for evaluation would cost more than the few passes take.
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"), fabric.autocast():
+            found = read(some)
+        yield found
+
+
 def readings(
     fabric: Fabric, read: Callable[[Tensor], dict[str, Tensor]], images: Tensor, crop: int, batch: int = BATCH
 ) -> dict[str, Tensor]:
-    """Class probabilities [n, classes] on the CPU by the names that `read` gives to its logits.
-
-    The method must be in evaluation mode.
-    """
+    """Class probabilities [n, classes] on the CPU by the names that `read` gives to its logits."""
     found: dict[str, list[Tensor]] = {}
-    # Compiling for evaluation would cost more than the few passes take.
-    with torch.compiler.set_stance("force_eager"):
-        for some in centred(images, crop, fabric.device, batch):
-            with fabric.autocast():
-                for name, logits in read(some).items():
-                    found.setdefault(name, []).append(logits.float().softmax(dim=1))
+    for some in passes(fabric, read, images, crop, batch):
+        for name, logits in some.items():
+            found.setdefault(name, []).append(logits.float().softmax(dim=1))
     return {name: torch.cat(parts).cpu() for name, parts in found.items()}
+
+
+def predicted(fabric: Fabric, method: Method, images: Tensor, crop: int, batch: int = BATCH) -> Predicted:
+    """Class probabilities and features of uint8 images [n, size, size, 3], centre-cropped, in one pass."""
+    found = [
+        (answer.logits.float().softmax(dim=1), answer.features.float())
+        for answer in passes(fabric, method.answer, images, crop, batch)
+    ]
+    return Predicted(*(torch.cat(parts).cpu() for parts in zip(*found, strict=True)))
 
 
 def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, batch: int = BATCH) -> Tensor:

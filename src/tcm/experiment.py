@@ -10,16 +10,18 @@ import torch
 from lightning_fabric import Fabric
 
 from tcm.config import from_json, to_json
+from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, shown
-from tcm.evaluate import accuracies, centred, probabilities
+from tcm.evaluate import accuracies, centred, predicted
 from tcm.mechanisms.handover import Handover, open_handover, rebuilt_inverse
 from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
 from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
 from tcm.outcome import write_outcome
 from tcm.run import Run
+from tcm.select import scores
 from tcm.settings import RunConfig, make_fabric, open_run, open_stream, place, require_usable
 from tcm.train import fit
 
@@ -38,6 +40,9 @@ class TrainConfig(RunConfig, Generic[M]):
     counterfactuals take it."""
     steps: int | None = None
     """Training steps. Default: 10000, digits 600."""
+    held_out: float = 0.0
+    """Share of each class's source images that training never sees, for the selection scores dev and source. 0: they
+    are computed on training images, which flatters the model."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
 
     def resolved(self) -> "TrainConfig[M]":
@@ -49,6 +54,7 @@ class TrainConfig(RunConfig, Generic[M]):
         require_usable(positive, "--method")
         if coherent := getattr(self.method, "require_coherent", None):
             coherent()
+        require_share(self.held_out)
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=crop < 64)
         backbone.require_crop(crop)
@@ -79,7 +85,8 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
         given = open_handover(config.mechanisms, task, config.data.view.crop) if config.mechanisms else None
         if given:
             require_same_inverse(run, given, f"--mechanisms {config.mechanisms}")
-        stream = open_stream(config, task, fabric, given and given.transported)
+        held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
+        stream = open_stream(config, task, fabric, given and given.transported, held_out)
         torch.manual_seed(derived_seed(config.seed, "weights"))
         problem = Problem(len(task.source.classes), config.backbone.build(), given and given.inverse)
         method = config.method.build(problem)
@@ -90,10 +97,10 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     place(fabric, method, config)
 
     def evaluate() -> dict[str, float]:
-        crop = config.data.view.crop
-        source, target = (probabilities(fabric, method, store.images, crop) for store in task)
-        scores = {**accuracies("source", source, task.source), **accuracies("target", target, task.target)}
-        return {**scores, **method.diagnostics()}
+        source, target = (predicted(fabric, method, store.images, config.data.view.crop) for store in task)
+        known = accuracies("source", source.probabilities, task.source)
+        known |= accuracies("target", target.probabilities, task.target)
+        return known | scores(source, task.source.labels, target, held_out, fabric.device) | method.diagnostics()
 
     title = f"{name} {task.source.name} → {task.target.name}"
     fit(

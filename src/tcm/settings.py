@@ -106,11 +106,16 @@ def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric
 
 
 def open_stream(
-    config: RunConfig, task: Task, fabric: Fabric, transported: tuple[Tensor, Tensor] | None = None
+    config: RunConfig,
+    task: Task,
+    fabric: Fabric,
+    transported: tuple[Tensor, Tensor] | None = None,
+    held_out: Tensor | None = None,
 ) -> Stream:
-    """The batches of a resolved config's run, with the counterfactuals of both domains' images if there are any."""
+    """The batches of a resolved config's run, with the counterfactuals of both domains' images if there are any, and
+    without the source images that are held out."""
     options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
-    return Stream(*task, **options, transported=transported)
+    return Stream(*task, **options, transported=transported, held_out=held_out)
 
 
 def place(fabric: Fabric, learner: Learner, config: RunConfig) -> None:

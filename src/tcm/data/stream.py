@@ -70,14 +70,18 @@ class Stream:
         view: View,
         device: torch.device,
         transported: tuple[Tensor, Tensor] | None = None,
+        held_out: Tensor | None = None,
         resident: bool | None = None,
     ):
-        """`transported` are the counterfactuals of both stores' images in their order: uint8 [n, k, size, size, 3]."""
-        for store in (source, target):
-            if not 1 <= batch <= len(store):
-                raise InputError(
-                    f"--batch is {batch}, but {store.name} has {len(store)} images; give 1 to {len(store)}"
-                )
+        """`transported` are the counterfactuals of both stores' images in their order: uint8 [n, k, size, size, 3].
+        Source images that `held_out` marks, bool [n], are in no batch."""
+        # Of each domain the images that batches are drawn from; None: all of them.
+        self._chosen = (None if held_out is None else (~held_out).nonzero().flatten(), None)
+        for store, chosen in zip((source, target), self._chosen, strict=True):
+            count = len(store) if chosen is None else len(chosen)
+            if not 1 <= batch <= count:
+                left = "" if chosen is None else " left by --held-out"
+                raise InputError(f"--batch is {batch}, but {store.name} has {count} images{left}; give 1 to {count}")
         self.stores, self.batch_size, self.seed, self.view, self.device = (source, target), batch, seed, view, device
         images, made = [source.images, source.labels, target.images], list(transported or ())
         all_fit, images_fit = (
@@ -129,7 +133,10 @@ class Stream:
         return squares(indices, by_step, store.size, self.view.crop)
 
     def _indices(self, side: int, number: int) -> Tensor:
-        return indices_at(self.seed, SIDES[side], number, BLOCK * self.batch_size, len(self.stores[side]))
+        chosen, batch = self._chosen[side], BLOCK * self.batch_size
+        if chosen is None:
+            return indices_at(self.seed, SIDES[side], number, batch, len(self.stores[side]))
+        return chosen[indices_at(self.seed, SIDES[side], number, batch, len(chosen))]
 
     def _fed(self, step: int, thread: ThreadPoolExecutor) -> list[Tensor]:
         """This step's rows of the parts that are not resident, copied to the device; the next are begun."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,13 @@ class Recipe:
     """Width of the layer between backbone and classifier."""
 
 
+class Answer(NamedTuple):
+    """What a method says of images, and what it says it by."""
+
+    logits: Tensor  # [batch, classes]
+    features: Tensor  # [batch, width], of the layer that the logits are read from
+
+
 class Method(Learner):
     """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
 
@@ -82,9 +89,15 @@ class Method(Learner):
         """What the classifier reads: [batch, bottleneck]."""
         return self.bottleneck(self.backbone(images))
 
+    def answer(self, images: Tensor) -> Answer:
+        """Logits of target images and the features behind them, in one pass. A method that predicts in another way
+        overrides this; `predict` follows."""
+        features = self.features(images)
+        return Answer(self.classifier(features), features)
+
     def predict(self, images: Tensor) -> Tensor:
         """Logits [batch, classes] of target images."""
-        return self.classifier(self.features(images))
+        return self.answer(images).logits
 
     def readings(self, images: Tensor) -> dict[str, Tensor]:
         """The prediction under the name "" and, by other names, logits to compare it with."""

@@ -20,7 +20,7 @@ from tcm.learner import Batch
 from tcm.losses import agreement
 from tcm.methods.alignment import AlignmentConfig
 from tcm.methods.causal import CausalHead, HeadConfig
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Answer, Method, Problem, Recipe
 from tcm.methods.views import Mixing, drawn_views, predicted_views
 from tcm.nn.vae import VAEConfig
 from tcm.schedules import ramp_up
@@ -172,31 +172,42 @@ class TCM(Method):
         features = self.backbone(images)
         return self.bottleneck(features) if self.config.features == "bottleneck" else features
 
+    def narrowed(self, features: Tensor) -> Tensor:
+        """What the plain classifier reads of `looked_at` features."""
+        return features if self.config.features == "bottleneck" else self.bottleneck(features)
+
     def classified(self, features: Tensor) -> Tensor:
         """The plain classifier's logits of `looked_at` features."""
-        return self.classifier(features if self.config.features == "bottleneck" else self.bottleneck(features))
+        return self.classifier(self.narrowed(features))
 
-    def predict(self, images: Tensor) -> Tensor:
-        """log P(Y | do(X)) of target images, or logits with the same order (Algorithm 2)."""
-        return self.readings(images)[""]
+    def answer(self, images: Tensor) -> Answer:
+        """log P(Y | do(X)) of target images, or logits with the same order (Algorithm 2), and the features of the image
+        itself: what the causal head is given where it predicts, else what the plain classifier reads."""
+        features, logits = self._read(images)
+        return Answer(logits[""], features if self.config.prediction == "adjusted" else self.narrowed(features))
 
     def readings(self, images: Tensor) -> dict[str, Tensor]:
         """The prediction and, by name, other ways to read the model: fast, without an image's own counterfactuals (for
         the causal head with E[x_hat]); f_y alone, without h_y; two choices of P(x_hat | S)."""
+        return self._read(images)[1]
+
+    def _read(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The `looked_at` features of the images themselves, and `readings`."""
         config = self.config
         if config.prediction == "single":
-            return {"": self.predict_fast(images)}
+            features = self.looked_at(images)
+            return features, {"": self.classified(features)}
         made = self.made_of(images)
         mixing = config.mixing if config.prediction == "average" else "one"
         views = predicted_views(images, made, mixing)
         flat = self.looked_at(views.flatten(0, 1))
+        features = flat.unflatten(0, views.shape[:2])
+        x, x_hat = features[0], features[1:]
         if config.prediction == "average":
             logits = self.classified(flat).unflatten(0, views.shape[:2])
-            return {"": averaged(logits), "fast": logits[0]}
-        features = flat.unflatten(0, views.shape[:2])
+            return x, {"": averaged(logits), "fast": logits[0]}
         assert self.head
-        x, x_hat = features[0], features[1:]
-        return {
+        return x, {
             "": self.head.predict(x, x_hat),
             "fast": self.head.predict_with_mean(x),
             "f_y alone": self.head.predict_alone(x),

@@ -1,0 +1,33 @@
+"""Labelled images that training never sees, so that what it says of them is not learned by heart."""
+
+import torch
+from torch import Tensor
+
+from tcm.data.store import ImageStore
+from tcm.data.stream import derived_generator
+from tcm.errors import InputError, shown
+
+MOST = 0.9
+
+
+def require_share(share: float) -> None:
+    """An error unless --held-out is a share that leaves something to train on."""
+    if not 0 <= share <= MOST:
+        raise InputError(f"--held-out is {share}; give a share from 0 to {MOST}")
+
+
+def held_out_images(store: ImageStore, share: float, seed: int) -> Tensor:
+    """Which images are held out, bool [n]: of each class that share, rounded, drawn by the seed."""
+    held_out = torch.zeros(len(store), dtype=torch.bool)
+    for label, name in enumerate(store.classes):
+        members = (store.labels == label).nonzero().flatten()
+        count = int(share * len(members) + 0.5)
+        if count and count == len(members):
+            found = f"--held-out {share} leaves no image of {shown(name)} to train on: {shown(store.name)} has {count}"
+            raise InputError(f"{found}; lower it or add images")
+        order = torch.randperm(len(members), generator=derived_generator(seed, "held out", label))
+        held_out[members[order[:count]]] = True
+    if share and not held_out.any():
+        found = f"--held-out {share} holds out no image of {shown(store.name)}: its classes are too small"
+        raise InputError(f"{found}; raise it or add images")
+    return held_out
