@@ -319,6 +319,13 @@ OPTION_CASES = (
     Case(
         "batch above the data", TRAIN + " --batch 13", ("--batch is 13", "Art has 12", "give"), absent="out/config.json"
     ),
+    Case("all held out", TRAIN + " --held-out 1", ("--held-out is 1.0", "give a share from 0 to 0.9"), absent="out"),
+    Case(
+        "a class held out whole",
+        TRAIN + " --held-out 0.9",
+        ("--held-out 0.9 leaves no image of cup to train on", "Art has 4", "lower it or add images"),
+        absent="out/config.json",
+    ),
     Case("no steps", TRAIN + " --steps 0", ("--steps is 0", "give 1 or more"), absent="out"),
     Case("never save", TRAIN + " --save-every 0", ("--save-every is 0", "give 1 or more"), absent="out"),
     Case("never log", TRAIN + " --log-every -5", ("--log-every is -5", "give 1 or more"), absent="out"),

@@ -2,7 +2,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tcm.evaluate import probabilities, score
+from tcm.evaluate import predicted, probabilities, score
+from tcm.methods.erm import ERMConfig
+from tcm.methods.method import Problem
+from tcm.nn.backbone import BackboneConfig
 from tcm.settings import make_fabric
 
 
@@ -21,6 +24,16 @@ def test_every_image_gets_its_own_prediction_also_in_the_last_batch():
     assert found.shape == (11, 5)
     assert torch.equal(found.argmax(dim=1), torch.arange(11) % 5)
     torch.testing.assert_close(found.sum(dim=1), torch.ones(11))
+
+
+def test_probabilities_and_features_come_of_one_pass():
+    method, passes = ERMConfig().build(Problem(5, BackboneConfig("small").build())).eval(), []
+    method.backbone.register_forward_hook(lambda *_: passes.append(1))
+    images = torch.randint(256, (11, 32, 32, 3), dtype=torch.uint8)
+    found = predicted(make_fabric("cpu", "fp32"), method, images, crop=32, batch=4)
+    assert len(passes) == 3
+    torch.testing.assert_close(found.features, method.features(images.permute(0, 3, 1, 2) / 255).detach())
+    assert torch.equal(found.probabilities, probabilities(make_fabric("cpu", "fp32"), method, images, 32, batch=4))
 
 
 def test_the_two_accuracies_differ_where_classes_differ_in_size():

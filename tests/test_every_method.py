@@ -99,6 +99,16 @@ def test_predict_gives_one_logit_a_class(form: Form):
 
 
 @every_method
+def test_the_answer_is_the_prediction_and_a_row_of_features_an_image(form: Form):
+    method, images = build(form).eval(), random_batch(form).target
+    logits, features = method.answer(images)
+    assert torch.equal(logits, method.predict(images))
+    assert features.shape == (8, features.shape[1])
+    assert features.isfinite().all()
+    assert not torch.allclose(features[0], features[1])
+
+
+@every_method
 def test_predict_does_not_depend_on_the_rest_of_the_batch(form: Form):
     method, images = build(form).eval(), random_batch(form).target
     torch.testing.assert_close(method.predict(images)[:2], method.predict(images[:2]), rtol=1e-4, atol=1e-5)

@@ -1,6 +1,8 @@
 """A whole run with counterfactuals: exact resume, and a model that needs no file but its own."""
 
 import dataclasses
+import json
+import math
 import shutil
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from averaging import Averaging, AveragingConfig, register
 
 from tcm.cli import main
+from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
@@ -18,6 +21,7 @@ from tcm.experiment import TrainConfig, load_trained, train
 from tcm.learner import Batch
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.run import Run
+from tcm.select import SCORES
 from tcm.settings import make_fabric
 
 K = 2
@@ -85,6 +89,35 @@ def test_resume_is_exact(mechanisms: Path, finished: Path, tmp_path: Path, at: i
     interrupted(config_of(mechanisms), tmp_path / "run", at)
     assert train("averaging", config_of(mechanisms), tmp_path / "run", quiet=True)
     assert Run(tmp_path / "run").model_file.read_bytes() == Run(finished).model_file.read_bytes()
+
+
+def test_resume_is_exact_with_images_held_out(mechanisms: Path, finished: Path, tmp_path: Path):
+    config = dataclasses.replace(config_of(mechanisms), held_out=0.25)
+    interrupted(config, tmp_path / "resumed", at=5)
+    for name in ("resumed", "whole"):
+        assert train("averaging", config, tmp_path / name, quiet=True)
+    resumed, whole = (Run(tmp_path / name) for name in ("resumed", "whole"))
+    assert resumed.model_file.read_bytes() == whole.model_file.read_bytes()
+    assert resumed.metrics()[-1] == whole.metrics()[-1]
+    plain = Run(finished).load_model()[0]
+    assert not torch.equal(plain["classifier.weight"], whole.load_model()[0]["classifier.weight"])
+
+
+def test_every_evaluation_has_the_selection_scores(mechanisms: Path, finished: Path, digits: Task, tmp_path: Path):
+    config = dataclasses.replace(config_of(mechanisms), held_out=0.25, evaluate_every=3)
+    assert train("averaging", config, tmp_path / "run", quiet=True)
+    rows = [row for row in Run(tmp_path / "run").metrics() if "target/accuracy" in row]
+    assert [row["step"] for row in rows] == [3, 6]
+    for row in rows:
+        assert all(math.isfinite(row[f"select/{name}"]) for name in SCORES)
+    method, held_out = load_trained(tmp_path / "run").method, held_out_images(digits.source, 0.25, config.seed)
+    found = probabilities(make_fabric("cpu", "fp32"), method, digits.source.images[held_out], crop=32)
+    right = (found.argmax(dim=1) == digits.source.labels[held_out]).double().mean()
+    assert rows[-1]["select/source"] == pytest.approx(float(right))
+    (plain,) = [row for row in Run(finished).metrics() if "target/accuracy" in row]
+    assert plain["select/source"] == pytest.approx(plain["source/accuracy"])
+    for run in (finished, tmp_path / "run"):
+        assert json.loads((run / "evaluation.json").read_text())["selection"] == "last"
 
 
 def test_the_method_learns_and_the_inverse_mechanisms_stay(mechanisms: Path, finished: Path):

@@ -40,7 +40,7 @@ ORDER = [
     "typeset",
     *(f"figures.{name}" for name in ("svg", "curves", "confusion", "mechanisms", "wins", "factors")),
     *(f"report.{name}" for name in ("record", "scores", "readings", "pictures", "mechanisms", "comparison")),
-    *(f"report.{name}" for name in ("view", "page")),
+    *(f"report.{name}" for name in ("selection", "view", "page")),
     "report",
     "demo",
     "commands",

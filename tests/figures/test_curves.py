@@ -17,6 +17,11 @@ def test_one_run_has_its_accuracies_together():
     assert [np.asarray(line.get_ydata()).tolist() for line in lines] == [[0.1, 0.2], [0.9, 0.9]]
 
 
+def test_selection_scores_are_no_learning_curves():
+    rows = [{"step": 1, "source/accuracy": 0.5, "select/snd": 2.0}]
+    assert list(learning_curves({"a": rows})) == ["Source accuracy"]
+
+
 def test_without_target_labels_the_source_accuracy_stands_alone():
     rows = [{"step": 1, "source/accuracy": 0.5}]
     assert list(learning_curves({"a": rows})) == ["Source accuracy"]

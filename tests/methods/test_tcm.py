@@ -440,6 +440,22 @@ def test_features_are_the_bottlenecks_or_the_backbones():
         assert torch.equal(method.classified(method.looked_at(images)), method.classifier(method.features(images)))
 
 
+@pytest.mark.parametrize("features", ["bottleneck", "backbone"])
+@pytest.mark.parametrize("prediction", ["single", "average"])
+def test_the_features_of_an_answer_are_those_that_the_plain_classifier_reads(prediction, features):
+    method, images = small(prediction=prediction, features=features).eval(), random_batch().target
+    torch.testing.assert_close(method.answer(images).features, method.features(images))
+
+
+@pytest.mark.parametrize("preset", ["paper", "release"])
+@pytest.mark.parametrize("features", ["bottleneck", "backbone"])
+def test_the_features_of_an_adjusted_answer_are_those_that_the_head_is_given(preset: Preset, features):
+    method, images = small_preset(preset, features=features), random_batch().target
+    losses(method)
+    assert hasattr(method, "bottleneck") == (features == "bottleneck")  # no layer that nothing trains
+    torch.testing.assert_close(method.eval().answer(images).features, method.looked_at(images))
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("preset", ["paper", "release"])
 def test_concluding_makes_the_targets_moments_exact_in_whatever_batches(preset: Preset):

@@ -27,11 +27,13 @@ def write_run(
     paths: Sequence[str] | None = None,
     readings: Sequence[str] = (),
     head: dict[str, float] | None = None,
+    selection: Sequence[str] = (),
+    held_out: float | None = None,
 ) -> Path:
     """Writes the folder and returns it; `skill` is how much the true class stands out in the logits.
 
     Each of the `readings` is 5 points better than the one before it; `head` is logged as the last state of a causal
-    head, after another.
+    head, after another. Each score of `selection` is highest at step 50 and falls from there.
     """
     folder.mkdir(parents=True)
     config = {
@@ -43,10 +45,15 @@ def write_run(
         "seed": seed,
         "save_every": 100,
     }
+    if held_out is not None:
+        config["held_out"] = held_out
     environment = {"tcm": "0.1.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "environment.json").write_text(json.dumps(environment))
     rows = history(steps if finished else steps // 2, labelled, seed)
+    for row in rows:
+        if "source/accuracy" in row:
+            row |= {f"select/{name}": -float(row["step"]) for name in selection}
     if head:
         rows[-2] |= {f"head/{name}": 7.0 for name in head}
         rows[-1] |= {f"head/{name}": value for name, value in head.items()}

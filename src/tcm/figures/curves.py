@@ -19,7 +19,8 @@ Series = dict[str, tuple[np.ndarray, np.ndarray]]
 SMOOTH_ABOVE = 120
 
 _NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "dead", "k", "head/lost"}
-_COUNTS = ("wins/", "class_wins/", "standing/")  # of the mechanisms: `wins_figure` draws them together
+# Counts of the mechanisms, which `wins_figure` draws together, and selection scores: the page tells what they choose.
+_ELSEWHERE = ("wins/", "class_wins/", "standing/", "select/")
 _LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -67,7 +68,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _drawn_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    items = ((key, value) for row in rows for key, value in row.items() if not key.startswith(_COUNTS))
+    items = ((key, value) for row in rows for key, value in row.items() if not key.startswith(_ELSEWHERE))
     found = dict.fromkeys(key for key, value in items if key not in _NOT_DRAWN and _is_number(value))
     first = [key for key in ("target/accuracy", "target/mean_class_accuracy", "source/accuracy") if key in found]
     losses = [key for key in found if key.startswith("loss/")]

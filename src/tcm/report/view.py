@@ -25,6 +25,7 @@ from tcm.report.scores import (
     prediction_bars,
     wilson_interval,
 )
+from tcm.report.selection import Choice, choices
 
 SAMPLES = 24  # images shown of each domain
 
@@ -61,6 +62,7 @@ class RunView:
     measured: Measured | None
     unmeasured: Unmeasured | None
     readings: list[Reading]
+    choices: list[Choice]
     head: HeadView | None
     mechanisms: MechanismsView | None
     settings: dict[str, str]
@@ -96,6 +98,7 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         measured=_measured(evaluation, anchor) if evaluation and labelled else None,
         unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
         readings=reading_rows(evaluation) if evaluation else [],
+        choices=choices(record) if evaluation else [],
         head=head_view(record),
         mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},

@@ -1,0 +1,41 @@
+"""What the page says of the rules by which an evaluation of a run could have been chosen."""
+
+from dataclasses import dataclass
+
+from tcm.report.record import Record
+from tcm.select import ACCURACY, PREFIX, RULES, selected
+
+_EXPLAINED = {
+    "last": "The last iterate: what is reported.",
+    "entropy": "The surest predictions on the target.",
+    "information": "Sure predictions on the target that are spread over the classes.",
+    "snd": "Soft neighbourhood density: target images that are predicted alike.",
+    "dev": "Deep embedded validation: the error on source images, weighted by how much they look like the target's.",
+    "source": "The accuracy on source images.",
+    "oracle": "The highest target accuracy. It takes target labels to find, so it is no result.",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One row: the evaluation that a rule chooses."""
+
+    rule: str
+    explanation: str
+    step: int
+    accuracy: float
+    is_oracle: bool
+
+
+def choices(record: Record) -> list[Choice]:
+    """The choice of every rule that the run has the scores for; nothing without any score, or without target labels."""
+    known = {key for row in record.history for key in row}
+    rules = [rule for rule in RULES if rule in ("last", "oracle") or PREFIX + rule in known]
+    if ACCURACY not in known or len(rules) == 2:
+        return []
+    chosen = [(rule, selected(record.history, rule)) for rule in rules]
+    return [
+        Choice(rule, _EXPLAINED[rule], found.step, found.accuracy, rule == "oracle")
+        for rule, found in chosen
+        if found.accuracy is not None
+    ]
