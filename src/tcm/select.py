@@ -63,13 +63,15 @@ def importance_weights(source: Tensor, target: Tensor, validation: Tensor) -> Te
     """
     from sklearn.exceptions import ConvergenceWarning  # scikit-learn takes a second to import
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     source, target = spread(source, FITTED), spread(target, FITTED)
     both = torch.cat([source, target]).double()
     mean, deviation = both.mean(dim=0), both.std(dim=0)
     deviation = torch.where(deviation > 0, deviation, 1.0)
     domain = torch.arange(len(both)) >= len(source)
-    with warnings.catch_warnings():
+    # One thread: the solver's many small products would mostly wait for each other's.
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
         warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are near enough
         fitted = LogisticRegression(tol=1e-3).fit(((both - mean) / deviation).numpy(), domain.numpy())
     slope = torch.from_numpy(fitted.coef_[0]) / deviation
