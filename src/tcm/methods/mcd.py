@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from tcm.learner import Batch
 from tcm.losses import class_balance, classifier_discrepancy
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Answer, Method, Problem, Recipe
 from tcm.nn.heads import deep_classifier
 
 
@@ -45,10 +45,11 @@ class MCD(Method):
         """What the classifiers read: [batch, features of the backbone]."""
         return self.backbone(images)
 
-    def predict(self, images: Tensor) -> Tensor:
-        """The mean of both classifiers' logits [batch, classes], as in the authors' code."""
-        first, second = self.both_logits(self.features(images))
-        return 0.5 * (first + second)
+    def answer(self, images: Tensor) -> Answer:
+        """The mean of both classifiers' logits [batch, classes], as in the authors' code, and what they read."""
+        features = self.features(images)
+        first, second = self.both_logits(features)
+        return Answer(0.5 * (first + second), features)
 
     def both_logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of the first and of the second classifier."""
