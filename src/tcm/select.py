@@ -138,7 +138,7 @@ def selected(rows: Rows, rule: str) -> Selected:
         hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(RULES)}"
         raise InputError(f'there is no selection rule "{rule}"; {hint}')
     key = {"last": "source/accuracy", "oracle": ACCURACY}.get(rule, PREFIX + rule)
-    judged = [row for row in rows if key in row]
+    judged = [row for row in rows if isinstance(row.get(key), int | float)]
     if not judged:
         raise InputError(f'no evaluation has {key}, which the selection rule "{rule}" goes by; choose another rule')
     best = max(judged, key=lambda row: (0 if rule == "last" else row[key], row["step"]))

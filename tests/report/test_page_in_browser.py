@@ -40,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     assert main(["mechanisms", *small, "-q", "--out", str(root / "mechanisms")]) == 0
     groups = {
         "several": [digits, second, write_run(root / "half", finished=False)],
-        "objects": [write_run(root / "objects", classes=OBJECTS, side=64)],
+        "objects": [write_run(root / "objects", classes=OBJECTS, side=64, selection=("dev", "snd"))],
         "head": [write_run(root / "head", readings=("fast", "f_y alone", "W" * 80), head=dict.fromkeys(HEAD, 1e9))],
         "unlabelled": [write_run(root / "unlabelled", labelled=False)],
         "mechanisms": [root / "mechanisms"],
