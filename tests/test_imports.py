@@ -35,6 +35,8 @@ ORDER = [
     "predict",
     "pipeline",
     "results",
+    "suite",
+    "bench",
     "quoted",
     "table",
     "typeset",

@@ -84,6 +84,10 @@ COMMANDS = {
         "Measure how near the mechanisms carry images to the other domain.",
         "tcm quality runs/mechanisms --backbone.weights resnet50.safetensors",
     ),
+    "bench": Command(
+        "Run a whole benchmark: tasks x methods x seeds, resumed wherever it stopped, to one table.",
+        "tcm bench office-home --root office-home --tasks A2C,R2C --methods erm,dann,tcm --out runs/bench",
+    ),
     "evaluate": Command("Score a finished run on its target domain.", "tcm evaluate runs/a2c"),
     "predict": Command("Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv"),
     "figure mechanisms": Command(
@@ -198,6 +202,8 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         return mechanisms_command(options), False
     if name == "fit":
         return fit_command(options), False
+    if name == "bench":
+        return bench_command(options), False
     if name == "data check":
         return check_command(), False
     functions: dict[str, Callable[..., int]] = {
@@ -277,6 +283,40 @@ def fit_command(options: list[str]) -> Callable[..., int]:
 
     fit.__doc__ = documented(COMMANDS["fit"].purpose)
     return fit
+
+
+def bench_command(options: list[str]) -> Callable[..., int]:
+    """A suite, with the options of every method."""
+    from pathlib import Path
+    from typing import Annotated
+
+    import tyro
+
+    from tcm import commands
+    from tcm.suite import SuiteConfig, method_settings
+
+    start = method_settings(next((word for word in options if not word.startswith("-")), ""))
+
+    def bench(
+        benchmark: Annotated[str, tyro.conf.Positional],
+        out: Path,
+        config: Annotated[SuiteConfig, tyro.conf.arg(name="")] = SuiteConfig(),
+        method: Annotated[Any, tyro.conf.arg(constructor=type(start))] = start,
+        jobs: int | None = None,
+        quiet: bool = False,
+    ) -> int:
+        return commands.bench(benchmark, config, method, out, jobs, quiet)
+
+    bench.__doc__ = f"""{COMMANDS["bench"].purpose}
+
+    Args:
+        benchmark: office-home, imageclef-da, visda-2017, office-31 or digits.
+        out: Folder of the suite. Repeating the command continues it.
+        method: The settings of each method.
+        jobs: Runs at once. Default: on a CPU one a core, on a GPU one.
+        quiet: No progress, only the result.
+    """
+    return bench
 
 
 def asked_preset(options: list[str]) -> tuple[Any, bool]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from tcm.bench import run_suite
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, shown
@@ -27,6 +28,7 @@ from tcm.pipeline import FitConfig, fit_both
 from tcm.predict import predict_folder
 from tcm.results import read_rows
 from tcm.run import Run, read_json, write_atomically
+from tcm.suite import SuiteConfig
 from tcm.table import result_tables
 from tcm.typeset import FORMATS, Format, terminal
 
@@ -284,6 +286,25 @@ def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False)
     if not quiet:
         print(page)
     return 0
+
+
+def bench(
+    benchmark: str, config: SuiteConfig, settings: Any, out: Path, jobs: int | None = None, quiet: bool = False
+) -> int:
+    """Runs a suite, writes its tables into its folder and prints them; 1 if a run failed."""
+    store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet)
+    for name, said in failed.items():
+        print(f"failed: {name}: {said}", file=sys.stderr)
+    if finished:
+        tables = result_tables(read_rows([store]), "last", None, quoted=True)
+        for format in ("markdown", "latex", "csv", "html"):
+            write_atomically(store.with_name("table" + SUFFIXES[format]), FORMATS[format](tables).encode())
+        print(terminal(tables, Console().width) if sys.stdout.isatty() else FORMATS["terminal"](tables), end="")
+        print(f"The results: {store}")
+    return 1 if failed else 0
+
+
+SUFFIXES = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 
 
 def table(

@@ -105,18 +105,19 @@ class Run:
             raise InputError(f"--out {self.folder} holds other files and no run; choose a new or empty folder")
         self._lock = lock(self.folder)
         if self.exists:
-            changed = [
-                line
-                for line in differences(read_json(self.config_file), config)
-                if line.split(": ")[0] not in FREE_KEYS
-            ]
-            if changed:
-                raise InputError(
-                    f"--out {self.folder} holds a run with another configuration ({'; '.join(changed)}); "
-                    "repeat that run's options or choose another folder"
-                )
+            self.require_same(config)
         else:
             write_atomically(self.config_file, json.dumps(config, indent=2).encode())
+
+    def require_same(self, config: dict[str, Any]) -> None:
+        """An error unless this run has that configuration, but for what does not change its result."""
+        found = differences(read_json(self.config_file), config)
+        changed = [line for line in found if line.split(": ")[0] not in FREE_KEYS]
+        if changed:
+            raise InputError(
+                f"--out {self.folder} holds a run with another configuration ({'; '.join(changed)}); "
+                "repeat that run's options or choose another folder"
+            )
 
     def take_back_start(self) -> None:
         """Leaves no trace of a run that has saved nothing, so that the corrected command may use the folder."""

@@ -1,0 +1,313 @@
+"""A suite as a list of jobs: tasks x methods x seeds of a benchmark, with the protocol of the paper."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tcm.data.benchmarks import BENCHMARKS, Transfer, benchmark_named
+from tcm.data.layouts import benchmark_data
+from tcm.data.task import DataConfig
+from tcm.errors import InputError, shown
+from tcm.experiment import TrainConfig
+from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
+from tcm.methods import METHODS, MethodConfig, Preset, preset_method
+from tcm.methods.method import uses_counterfactuals
+from tcm.nn.backbone import BackboneConfig
+from tcm.pipeline import BANK_OF
+
+DIGITS = "digits"
+QUICK = 20  # how many times shorter a quick look is
+
+
+class Protocol(NamedTuple):
+    """How the paper trains on a benchmark (Section 4.1)."""
+
+    steps: int  # of stage 2
+    epochs: int  # of stage 1, over the larger domain
+    k: int
+    batch: int  # of stage 1: the authors' scripts
+
+
+# Office-31 is not in the paper: it is trained as Office-Home is.
+PROTOCOLS = {
+    "Office-Home": Protocol(10_000, 200, 4, 4),
+    "ImageCLEF-DA": Protocol(3_000, 200, 5, 8),
+    "VisDA-2017": Protocol(10_000, 40, 4, 8),
+    "Office-31": Protocol(10_000, 200, 4, 4),
+}
+DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 300, 250, 4
+DIGITS_KS = (1, 2, 3, 5, 7, 10)  # of Table 4
+
+
+class Entry(NamedTuple):
+    """A line of a table: a method in one of its forms."""
+
+    method: str
+    preset: Preset = "default"
+
+
+ENTRIES = {name: Entry(name) for name in METHODS} | {
+    "tcm-paper": Entry("tcm", "paper"),
+    "tcm-release": Entry("tcm", "release"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteMechanisms:
+    """Stage 1 of the suite: one run for a pair of domains serves both directions, all methods and all seeds."""
+
+    steps: int | None = None
+    """Training steps. Default: the paper's epochs; digits 250."""
+    batch: int | None = None
+    """Images of each domain in a step. Default: that of the authors' scripts."""
+    k: int | None = None
+    """Number of mechanisms. Default: the paper's."""
+    crop: int | None = None
+    """Side of the square that training cuts out. Default: as in stage 2."""
+    lr: float | None = None
+    """Adam's learning rate, of mechanisms and critics. Default: that of the form."""
+    warmup: int | None = None
+    """Steps before the competition starts. Default: that of the form."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteConfig:
+    """What to run."""
+
+    root: Path | None = None
+    """Folder of the benchmark. The digits need none."""
+    tasks: str = "all"
+    """Tasks in any usual spelling, with commas between them: A2C,R2C."""
+    methods: str = "all"
+    """Methods with commas between them. tcm-paper and tcm-release are TCM's other presets."""
+    seeds: int = 3
+    """Runs of each task and method: seeds 0, 1, ..."""
+    ks: str | None = None
+    """More numbers of mechanisms for tcm, with commas between them. Default: none; digits 1,2,3,5,7,10."""
+    quick: bool = False
+    """A look: a twentieth of all steps."""
+    steps: int | None = None
+    """Training steps of stage 2. Default: the paper's; digits 300."""
+    batch: int = 32
+    """Images of each domain in a step of stage 2."""
+    evaluate_every: int | None = None
+    """Steps between evaluations. Default: a tenth of the run; digits a third."""
+    held_out: float = 0.0
+    """Share of each class's source images that training never sees, for the selection scores that look at them."""
+    size: int | None = None
+    """Side to which images are resized for the store. Default: 256, digits 32."""
+    crop: int | None = None
+    """Side of the square that is cut out. Default: 7/8 of the size, digits all of it."""
+    cache: Path | None = None
+    """Where packed images are kept. Default: tcm in the user's cache folder."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: the GPU if there is one."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the networks. auto: on a GPU, when a run is long enough to repay the minute it takes."""
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    mechanisms: SuiteMechanisms = field(default_factory=SuiteMechanisms)
+
+
+class Job(NamedTuple):
+    """One run of the suite."""
+
+    name: str  # its folder below the suite's
+    config: DiscoveryConfig | TrainConfig[Any]
+    method: str = ""  # of stage 2
+    needs: str = ""  # the name of stage 1's job that must be finished before
+
+
+def method_settings(benchmark: str) -> Any:
+    """A dataclass with the config of every entry, for the options of --method."""
+    small = benchmark == DIGITS
+    starts = {name: preset_method(entry.method, entry.preset, small) for name, entry in ENTRIES.items()}
+    fields: list[Any] = [
+        (name.replace("-", "_"), type(start), field(default_factory=lambda start=start: start))
+        for name, start in starts.items()
+    ]
+    return dataclasses.make_dataclass("MethodSettings", fields, frozen=True, kw_only=True)()
+
+
+def suite_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> list[Job]:
+    """The jobs of a suite in the order in which they are to run; mistakes are found here, before anything runs.
+
+    `settings` is what `method_settings` gives, perhaps with other values.
+    """
+    if config.seeds < 1:
+        raise InputError(f"--seeds is {config.seeds}; give 1 or more")
+    tasks, entries = suite_tasks(benchmark, config), chosen(config.methods, ENTRIES, "method")
+    jobs: dict[str, Job] = {}
+    for task in tasks:
+        for seed in range(config.seeds):
+            for entry in entries:
+                method: MethodConfig = getattr(settings, entry.replace("-", "_"))
+                for k in numbers_of_mechanisms(entry, task, config, method):
+                    for job in planned(entry, method, task, seed, k, config, out):
+                        jobs.setdefault(job.name, job)
+    for job in jobs.values():
+        job.config.resolved()
+    return list(jobs.values())
+
+
+class SuiteTask(NamedTuple):
+    """A task of the suite and the pair of domains whose mechanisms serve it."""
+
+    code: str  # A2C
+    data: DataConfig
+    pair: str  # A-C
+    pair_data: DataConfig
+    protocol: Protocol
+    mechanism_steps: int
+
+
+def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
+    """The tasks asked for, with their data as the benchmark's root holds it."""
+    if benchmark == DIGITS:
+        if config.root:
+            raise InputError("tcm bench digits needs no --root: the digits are built in; leave it out")
+        data = with_sizes(DataConfig(benchmark=DIGITS), config)
+        protocol = Protocol(DIGITS_STEPS, 0, DIGITS_K, 8)
+        return [SuiteTask("digits", data, "digits", data, protocol, DIGITS_MECHANISM_STEPS)]
+    near = [*(known.name.lower() for known in BENCHMARKS), DIGITS]
+    if not any(benchmark.lower() == name for name in near):
+        hint = difflib.get_close_matches(benchmark.lower(), near, n=1, cutoff=0)[0]
+        found = f'there is no benchmark "{shown(benchmark)}"'
+        raise InputError(f"{found}; the nearest is {hint}; there are {', '.join(near)}")
+    if config.root is None:
+        raise InputError(f"tcm bench {benchmark} needs --root: the folder that holds its domains")
+    published = benchmark_named(benchmark)
+    asked = [published.task(code) for code in words(config.tasks)] if config.tasks != "all" else published.tasks
+    protocol = PROTOCOLS[published.name]
+    found = []
+    for transfer in dict.fromkeys(asked):
+        data = {
+            way: with_sizes(benchmark_data(published.name, config.root, way.code), config)
+            for way in {transfer, learned(transfer)}
+        }
+        pair = learned(transfer)
+        images = max(pair.source.images, pair.target.images)
+        steps = protocol.epochs * images // (config.mechanisms.batch or protocol.batch)
+        code = transfer.code.replace(">", "2")
+        pair_name = f"{pair.source.short}-{pair.target.short}"
+        found.append(SuiteTask(code, data[transfer], pair_name, data[pair], protocol, steps))
+    return found
+
+
+def learned(transfer: Transfer) -> Transfer:
+    """The direction in which a pair's mechanisms are learned: the same for a task and its reverse."""
+    source, target = sorted((transfer.source, transfer.target), key=lambda domain: domain.short)
+    return Transfer(source, target)
+
+
+def with_sizes(data: DataConfig, config: SuiteConfig) -> DataConfig:
+    """The data with the suite's sizes and cache."""
+    return dataclasses.replace(data, size=config.size, crop=config.crop, cache=config.cache)
+
+
+def numbers_of_mechanisms(
+    entry: str, task: SuiteTask, config: SuiteConfig, method: MethodConfig
+) -> Sequence[int | None]:
+    """The k of an entry's runs: one, none where it uses no mechanisms, several for tcm where they are asked for."""
+    if not uses_counterfactuals(method):
+        return [None]
+    if entry == "baseline":
+        return [1]
+    usual = config.mechanisms.k or task.protocol.k
+    if entry != "tcm":
+        return [usual]
+    more = DIGITS_KS if config.ks is None and task.data.is_digits else map(whole, words(config.ks or ""))
+    return list(dict.fromkeys([usual, *more]))
+
+
+def planned(
+    entry: str, settings: MethodConfig, task: SuiteTask, seed: int, k: int | None, config: SuiteConfig, out: Path
+) -> Iterable[Job]:
+    """The job of stage 2, after that of stage 1 if it needs one."""
+    method, preset = ENTRIES[entry]
+    needs, name = "", f"runs/{task.code}/{entry}"
+    if k is not None:
+        first = mechanisms_job(task, BANK_OF[preset] if method == "tcm" else "paper", k, config)
+        yield first
+        needs, name = first.name, f"{name}-k{k}"
+    steps = config.steps or shorter(task.protocol.steps, config)
+    # Scoring a model takes long beside so few steps.
+    evaluate_every = config.evaluate_every or (max(steps // 3, 1) if task.data.is_digits else None)
+    yield Job(
+        f"{name}-s{seed}",
+        TrainConfig(
+            method=settings,
+            preset=preset,
+            data=task.data,
+            steps=steps,
+            batch=config.batch,
+            seed=seed,
+            evaluate_every=evaluate_every,
+            held_out=config.held_out,
+            backbone=config.backbone,
+            device=config.device,
+            compile=config.compile,
+            mechanisms=out / needs if needs else None,
+        ),
+        method,
+        needs,
+    )
+
+
+def mechanisms_job(task: SuiteTask, preset: Preset, k: int, config: SuiteConfig) -> Job:
+    """Stage 1 of a pair of domains."""
+    given = config.mechanisms
+    bank = preset_bank(preset, small=task.data.is_digits)
+    if given.lr is not None:
+        bank = dataclasses.replace(bank, lr=given.lr, critic_lr=given.lr)
+    steps = given.steps or shorter(task.mechanism_steps, config)
+    warmup = bank.warmup if given.warmup is None else given.warmup
+    # A warm-up longer than half of a short run would leave no time to compete.
+    bank = dataclasses.replace(bank, warmup=min(warmup, steps // 2))
+    data = task.pair_data if given.crop is None else dataclasses.replace(task.pair_data, crop=given.crop)
+    return Job(
+        f"mechanisms/{task.pair}/{preset}-k{k}",
+        DiscoveryConfig(
+            data=data,
+            steps=steps,
+            batch=given.batch or task.protocol.batch,
+            k=k,
+            preset=preset,
+            bank=bank,
+            device=config.device,
+            compile=config.compile,
+        ),
+    )
+
+
+def shorter(steps: int, config: SuiteConfig) -> int:
+    """The steps of the protocol, or of a quick look at it."""
+    return max(steps // QUICK, 1) if config.quick else steps
+
+
+def words(text: str) -> list[str]:
+    """The parts between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def whole(text: str) -> int:
+    """The number of mechanisms that a word of --ks gives."""
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f'--ks has "{shown(text)}"; give whole numbers from 1 up, with commas between them')
+    return int(text)
+
+
+def chosen(asked: str, there: Iterable[str], kind: str) -> list[str]:
+    """The names asked for, in that order; all of them for "all"."""
+    names = list(there)
+    if asked == "all":
+        return names
+    for word in words(asked):
+        if word not in names:
+            near = difflib.get_close_matches(word, names, n=1, cutoff=0)[0]
+            raise InputError(f'there is no {kind} "{shown(word)}"; the nearest is {near}; there are {", ".join(names)}')
+    if not words(asked):
+        raise InputError(f'--{kind}s is "{shown(asked)}"; name some of {", ".join(names)}')
+    return list(dict.fromkeys(words(asked)))

@@ -1,0 +1,112 @@
+"""What a suite runs: the paper's protocol, one stage 1 for a pair of domains, mistakes before the work."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tcm.errors import InputError
+from tcm.experiment import TrainConfig
+from tcm.mechanisms.discovery import DiscoveryConfig
+from tcm.methods import METHODS
+from tcm.suite import DIGITS_KS, ENTRIES, Job, SuiteConfig, SuiteMechanisms, method_settings, suite_jobs
+
+DOMAINS = ("Art", "Clipart", "Product", "Real World")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Office-Home with two classes of one image."""
+    folder = tmp_path_factory.mktemp("data") / "office-home"
+    for domain in DOMAINS:
+        for name in ("Bed", "Chair"):
+            (folder / domain / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(folder / domain / name / "0.png")
+    return folder
+
+
+def jobs(benchmark: str, config: SuiteConfig, out: Path = Path("/suite")) -> dict[str, Job]:
+    return {job.name: job for job in suite_jobs(benchmark, config, method_settings(benchmark), out)}
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_the_papers_protocol_on_office_home(root: Path):
+    found = jobs("office-home", SuiteConfig(root=root, tasks="Ar2Cl,C>A", methods="erm,baseline,tcm", seeds=2))
+    assert list(found) == [
+        "runs/A2C/erm-s0",
+        "mechanisms/A-C/paper-k1",
+        "runs/A2C/baseline-k1-s0",
+        "mechanisms/A-C/paper-k4",
+        "runs/A2C/tcm-k4-s0",
+        "runs/A2C/erm-s1",
+        "runs/A2C/baseline-k1-s1",
+        "runs/A2C/tcm-k4-s1",
+        *(f"runs/C2A/{name}-s{seed}" for seed in range(2) for name in ("erm", "baseline-k1", "tcm-k4")),
+    ]
+    stage1, stage2 = found["mechanisms/A-C/paper-k4"], found["runs/C2A/tcm-k4-s1"]
+    assert isinstance(stage1.config, DiscoveryConfig)
+    assert (stage1.config.steps, stage1.config.batch, stage1.config.k) == (200 * 4365 // 4, 4, 4)
+    assert (stage1.config.data.source, stage1.config.data.target) == ("Art", "Clipart")
+    assert isinstance(stage2.config, TrainConfig)
+    assert (stage2.config.steps, stage2.config.batch, stage2.config.seed) == (10_000, 32, 1)
+    assert (stage2.config.data.source, stage2.config.data.target) == ("Clipart", "Art")
+    assert (stage2.needs, stage2.config.mechanisms) == (stage1.name, Path("/suite") / stage1.name)
+    assert len(jobs("office-home", SuiteConfig(root=root, methods="dann", seeds=1))) == 12
+
+
+def test_the_digits_whole_suite():
+    found = jobs("digits", SuiteConfig())
+    runs = [job for job in found.values() if job.method]
+    assert {job.method for job in runs} == set(METHODS)
+    assert len(runs) == 3 * (len(ENTRIES) + len(DIGITS_KS))
+    assert {job.config.k for job in found.values() if isinstance(job.config, DiscoveryConfig)} == {4, *DIGITS_KS}
+    presets = {job.name: job.config.preset for job in runs if isinstance(job.config, TrainConfig)}
+    assert presets["runs/digits/tcm-paper-k4-s0"] == "paper"
+    assert found["runs/digits/tcm-release-k4-s0"].needs == "mechanisms/digits/release-k4"
+    assert found["runs/digits/tcm-paper-k4-s0"].needs == found["runs/digits/tcm-k4-s2"].needs
+
+
+def test_everything_can_be_set():
+    mechanisms = SuiteMechanisms(steps=30, batch=6, k=3, lr=1e-4, warmup=5, crop=28)
+    config = SuiteConfig(methods="dann,tcm", seeds=1, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms)
+    settings = method_settings("digits")
+    settings = replace(settings, dann=replace(settings.dann, trade_off=0.5))
+    first, second, third = suite_jobs("digits", config, settings, Path("/suite"))
+    assert (first.config.steps, first.config.batch) == (40, 16)
+    assert isinstance(first.config, TrainConfig)
+    assert (first.config.method.trade_off, first.config.held_out) == (0.5, 0.1)
+    assert isinstance(second.config, DiscoveryConfig)
+    assert (second.config.steps, second.config.batch, second.config.k, second.config.data.crop) == (30, 6, 3, 28)
+    assert (second.config.bank.lr, second.config.bank.critic_lr, second.config.bank.warmup) == (1e-4, 1e-4, 5)
+    assert third.needs == second.name
+
+
+def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
+    found = jobs("digits", SuiteConfig(methods="tcm", seeds=1, ks="", quick=True))
+    stage1, stage2 = found.values()
+    assert (stage1.config.steps, stage2.config.steps) == (12, 15)
+    assert isinstance(stage1.config, DiscoveryConfig)
+    assert stage1.config.bank.warmup == 6
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+@pytest.mark.parametrize(
+    ("benchmark", "options", "said"),
+    [
+        ("office-hone", {}, r'no benchmark "office-hone"; the nearest is office-home; there are .*digits'),
+        ("office-home", {}, "needs --root"),
+        ("digits", {"root": Path("x")}, "leave it out"),
+        ("digits", {"methods": "erm,dnan"}, r'no method "dnan"; the nearest is dan'),
+        ("digits", {"methods": ","}, "name some of erm"),
+        ("digits", {"seeds": 0}, "--seeds is 0; give 1 or more"),
+        ("digits", {"ks": "2,x"}, '--ks has "x"'),
+        ("digits", {"ks": "0"}, '--ks has "0"'),
+        ("digits", {"steps": -1}, "--steps is -1"),
+        ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(root: Path, benchmark: str, options: dict, said: str):
+    options = {**options, "root": root} if options.get("root") == "here" else options
+    with pytest.raises(InputError, match=said):
+        jobs(benchmark, SuiteConfig(**options))
