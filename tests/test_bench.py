@@ -1,0 +1,131 @@
+"""Whole suites in real processes: killed, interrupted, failing in part, and the same rows in the end."""
+
+import csv
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tcm.run import lock
+from tcm.select import RULES
+
+OPTIONS = ["digits", "--methods", "erm,tcm", "--seeds", "1", "--ks", "", "--steps", "4", "--device", "cpu"]
+OPTIONS += ["--mechanisms.k", "2", "--mechanisms.steps", "2", "--batch", "8", "-q"]
+
+
+def suite(out: Path, *more: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "tcm.cli", "bench", *OPTIONS, "--out", str(out), *more]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    said, complained = process.communicate(timeout=300)
+    return process.returncode, said, complained
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    """All rows of the store without what the clock says, in one order."""
+    with (out / "results.csv").open() as file:
+        found = [{**row, "seconds": ""} for row in csv.DictReader(file)]
+    return sorted(found, key=lambda row: (row["method"], row["selection"]))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite that nothing happened to."""
+    out = tmp_path_factory.mktemp("suites") / "alone"
+    code, said, complained = ended(suite(out))
+    assert (code, complained) == (0, "")
+    assert "tcm" in said
+    return out
+
+
+def test_a_row_for_every_run_and_rule_and_tables_of_them(alone: Path):
+    found = rows(alone)
+    assert {(row["method"], row["selection"]) for row in found} == {
+        (method, rule) for method in ("erm", "tcm") for rule in RULES
+    }
+    assert {row["k"] for row in found if row["method"] == "tcm"} == {"2"}
+    assert all(row["benchmark"] == "digits" and row["commit"] and row["config_hash"] for row in found)
+    assert "| erm" in (alone / "table.md").read_text()
+    assert {file.suffix for file in alone.glob("table.*")} == {".md", ".tex", ".csv", ".html"}
+
+
+def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Path):
+    out, moments = tmp_path / "killed", random.Random(0)
+    for _ in range(3):
+        process = suite(out)
+        time.sleep(moments.uniform(4, 14))
+        process.send_signal(signal.SIGKILL)
+        ended(process)
+    code, _, complained = ended(suite(out))
+    assert (code, complained) == (0, "")
+    assert rows(out) == rows(alone)
+
+
+def test_finished_runs_are_not_repeated(alone: Path):
+    before = {file: file.stat().st_mtime_ns for file in alone.rglob("model.safetensors")}
+    assert len(before) == 3
+    assert ended(suite(alone))[0] == 0
+    assert {file: file.stat().st_mtime_ns for file in alone.rglob("model.safetensors")} == before
+
+
+def test_ctrl_c_stops_the_suite_and_its_runs(tmp_path: Path):
+    out = tmp_path / "stopped"
+    process = suite(out, "--steps", "100000")
+    deadline = time.monotonic() + 120
+    while not list(out.glob("runs/digits/erm-s0/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    code, _, complained = ended(process)
+    assert code == 130
+    assert complained.startswith("stopped with 0 of 3 runs finished")
+    assert (out / "runs/digits/erm-s0/state.pt").exists()  # it was asked to save
+    lock(out / "runs/digits/erm-s0").close()  # and its process is gone
+
+
+def test_a_run_that_fails_is_told_and_the_rest_go_on(alone: Path, tmp_path: Path):
+    out = tmp_path / "failing"
+    erm = out / "runs/digits/erm-s0"
+    erm.mkdir(parents=True)
+    (erm / "config.json").write_bytes((alone / "runs/digits/erm-s0/config.json").read_bytes())
+    (erm / "state.pt").write_bytes(b"nonsense")
+    code, _, complained = ended(suite(out))
+    assert code == 1
+    (line,) = complained.strip().splitlines()
+    assert line.startswith("failed: runs/digits/erm-s0: ")
+    assert "state.pt is damaged" in line
+    assert {row["method"] for row in rows(out)} == {"tcm"}
+    (erm / "state.pt").unlink()
+    assert ended(suite(out))[0] == 0
+    assert rows(out) == rows(alone)
+
+
+def test_a_suite_of_another_configuration_is_refused_and_nothing_is_lost(alone: Path):
+    before = rows(alone)
+    code, _, complained = ended(suite(alone, "--batch", "16"))
+    assert code == 2
+    assert "holds a run with another configuration (batch: 8 -> 16)" in complained
+    assert rows(alone) == before
+
+
+def test_two_suites_do_not_write_one_folder(alone: Path):
+    with lock(alone):
+        code, _, complained = ended(suite(alone))
+    assert code == 2
+    assert "is in use by another process" in complained
+
+
+def test_a_store_of_another_version_is_refused(alone: Path):
+    store = alone / "results.csv"
+    text = store.read_text()
+    store.write_text(text.replace("\n1,", "\n0,"))
+    code, _, complained = ended(suite(alone))
+    assert code == 2
+    assert "results.csv" in complained
+    assert store.read_text() == text.replace("\n1,", "\n0,")
+    store.write_text(text)
