@@ -1,4 +1,4 @@
-# make demo   sets up, trains two methods on the built-in data, shows the result
+# make demo   sets up, compares four methods on the built-in data, shows the result
 # make test   sets up, runs every test
 # make check  style and types       make format  rewrites the style
 PYTHON ?= python3
