@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tcm.data.benchmarks import known, recognised
+from tcm.data.benchmarks import BENCHMARKS, known, recognised
 from tcm.errors import InputError, shown
 from tcm.run import Run, read_json, write_atomically
 
@@ -24,12 +24,9 @@ COLUMNS = (
 )
 KEY = ("benchmark", "task", "method", "preset", "k", "seed", "selection", "config_hash")
 
-# The tasks of every benchmark in the order of the paper's tables, by the first letters of the domains.
+# The tasks of every benchmark, in the order of the paper's tables.
 TASKS: dict[str, tuple[str, ...]] = {
-    "Office-Home": ("A>C", "A>P", "A>R", "C>A", "C>P", "C>R", "P>A", "P>C", "P>R", "R>A", "R>C", "R>P"),
-    "ImageCLEF-DA": ("I>P", "P>I", "I>C", "C>I", "C>P", "P>C"),
-    "VisDA-2017": ("Synthetic>Real",),
-    "Office-31": ("A>W", "D>W", "W>D", "A>D", "D>A", "W>A"),
+    **{benchmark.name: tuple(task.code for task in benchmark.tasks) for benchmark in BENCHMARKS},
     "digits": ("source>target",),
     "digits-ceiling": ("source>target",),
 }
@@ -125,10 +122,11 @@ def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> 
 
 def task_of(benchmark: str, source: str, target: str) -> str:
     """The task as the columns of tables call it."""
+    if published := known(benchmark):
+        ends = [domain.short if (domain := published.domain(name)) else name for name in (source, target)]
+        return ">".join(ends)
     tasks = TASKS.get(benchmark, ())
-    if len(tasks) == 1:
-        return tasks[0]
-    return f"{source[0]}>{target[0]}".upper() if tasks else f"{source}>{target}"
+    return tasks[0] if len(tasks) == 1 else f"{source}>{target}"
 
 
 def origin(folder: Path, config: dict[str, Any]) -> dict[str, str]:

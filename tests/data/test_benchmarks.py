@@ -55,9 +55,9 @@ def test_a_task_by_any_spelling(code: str):
         (IMAGE_CLEF, "Caltech-256 -> ImageNet", "C>I"),
         (IMAGE_CLEF, "caltech2562pascal", "C>P"),
         (IMAGE_CLEF, "i2p", "I>P"),
-        (VISDA, "synthetic>real", "train>validation"),
-        (VISDA, "train2validation", "train>validation"),
-        (VISDA, "T2V", "train>validation"),
+        (VISDA, "synthetic>real", "Synthetic>Real"),
+        (VISDA, "train2validation", "Synthetic>Real"),
+        (VISDA, "T2V", "Synthetic>Real"),
         (OFFICE_31, "amazon->webcam", "A>W"),
         (OFFICE_31, "D2W", "D>W"),
     ],
@@ -87,7 +87,7 @@ def test_an_unknown_task_gives_the_nearest(code: str, nearest: str):
 
 
 def test_visda_has_no_task_back():
-    with pytest.raises(InputError, match="the nearest is train>validation"):
+    with pytest.raises(InputError, match="the nearest is Synthetic>Real"):
         VISDA.task("validation>train")
 
 

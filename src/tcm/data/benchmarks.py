@@ -125,11 +125,11 @@ BENCHMARKS = (
     Benchmark(
         "VisDA-2017",
         (
-            PublishedDomain("train", 152397, "train", ("T", "S", "Synthetic")),
-            PublishedDomain("validation", 55388, "validation", ("V", "R", "Real")),
+            PublishedDomain("train", 152397, "Synthetic", ("T", "S")),
+            PublishedDomain("validation", 55388, "Real", ("V", "R")),
         ),
         classes=12,
-        columns="train>validation",
+        columns="Synthetic>Real",
     ),
     Benchmark(
         "Office-31",
