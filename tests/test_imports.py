@@ -33,12 +33,15 @@ ORDER = [
     "experiment",
     "predict",
     "pipeline",
-    *(f"figures.{name}" for name in ("svg", "curves", "confusion", "mechanisms", "wins", "factors")),
+    "side_by_side",
+    "embedding",
+    *(f"figures.{name}" for name in ("svg", "curves", "confusion", "mechanisms", "wins", "factors", "embedding")),
     *(f"report.{name}" for name in ("record", "scores", "readings", "pictures", "mechanisms", "comparison")),
     *(f"report.{name}" for name in ("view", "page")),
     "report",
     "demo",
     "commands",
+    "figure_commands",
     "cli",
 ]
 EMPTY = {"data", "nn", "figures", "mechanisms"}  # packages whose __init__ imports nothing

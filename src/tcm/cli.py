@@ -70,6 +70,10 @@ COMMANDS = {
         "Draw images and what every mechanism makes of them, the winner outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",
     ),
+    "figure embedding": Command(
+        "Draw the features of both domains under two runs, with their proxy A-distances.",
+        "tcm figure embedding runs/dann runs/tcm --out embedding.png",
+    ),
     "report": Command("Write one HTML page about one or more runs.", "tcm report runs/erm runs/a2c --out report"),
 }
 
@@ -176,6 +180,11 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         return fit_command(options), False
     if name == "data check":
         return check_command(), False
+    if name.startswith("figure "):
+        # Imported here, because only figures and reports need the plotting library.
+        from tcm import figure_commands
+
+        return getattr(figure_commands, name.removeprefix("figure ")), True
     functions: dict[str, Callable[..., int]] = {
         "demo": commands.demo,
         "data pack": commands.data_pack,
@@ -183,7 +192,6 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         "quality": commands.quality,
         "evaluate": commands.evaluate,
         "predict": commands.predict,
-        "figure mechanisms": commands.figure_mechanisms,
         "report": commands.report,
     }
     return functions[name], name not in ("demo", "data pack")

@@ -17,7 +17,6 @@ from tcm.experiment import TrainConfig, evaluate_run, train
 from tcm.mechanisms.bank import SIDES, Side
 from tcm.mechanisms.census import remarks
 from tcm.mechanisms.discovery import DiscoveryConfig, discover
-from tcm.mechanisms.gallery import run_galleries
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.transport import transport as transport_run
 from tcm.mechanisms.transport import win_shares
@@ -280,30 +279,6 @@ def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False)
     page = write_report(runs, out or (runs[0] / "report" if len(runs) == 1 else Path("report")))
     if not quiet:
         print(page)
-    return 0
-
-
-def figure_mechanisms(
-    run: Path, out: Path | None = None, images: int = 6, device: Device = "auto", quiet: bool = False
-) -> int:
-    """Draw a few images of both domains and what every mechanism makes of them, the winner outlined in red.
-
-    Args:
-        run: The folder of a finished run of tcm mechanisms.
-        out: File for the figure: png, svg or pdf. Default: mechanisms.png inside the run.
-        images: Images of each domain.
-        device: Where to compute.
-        quiet: Print nothing.
-    """
-    # Imported here, because only figures and reports need the plotting library.
-    from tcm.figures.mechanisms import mechanisms_figure
-    from tcm.figures.svg import format_of, write_figure
-
-    out = out or run / "mechanisms.png"
-    format_of(out)  # before the work
-    write_figure(mechanisms_figure(run_galleries(run, images, device, quiet)), out)
-    if not quiet:
-        print(out)
     return 0
 
 

@@ -167,6 +167,10 @@ class TCM(Method):
             terms["alignment"] = config.alignment.weight * self.alignment(features, logits, grown)
         return terms
 
+    def features(self, images: Tensor) -> Tensor:
+        """What the classifier reads or, where it predicts, the causal head."""
+        return self.looked_at(images) if self.config.prediction == "adjusted" else super().features(images)
+
     def looked_at(self, images: Tensor) -> Tensor:
         """The features that discriminators and the causal head are given."""
         features = self.backbone(images)
