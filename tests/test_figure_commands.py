@@ -62,6 +62,21 @@ def test_embedding(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert image.width > 1000
 
 
+def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert (
+        main(
+            ["figure", "accuracy", *(f"{runs}/{name}" for name in ("erm", "dann", "tcm")), "--out", f"{tmp_path}/a.svg"]
+        )
+        == 0
+    )
+    assert main(["figure", "k", f"{runs}/tcm", "--out", f"{tmp_path}/k.pdf"]) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"a.svg", "k.pdf"}
+    said = refusal(["figure", "k", f"{runs}/tcm", f"{runs}/mechanisms"], capsys)
+    assert "/mechanisms holds no classifier; name the --out of a tcm train run" in said
+    assert "/unfinished is not finished" in refusal(["figure", "accuracy", f"{runs}/unfinished"], capsys)
+    assert "/gone is no folder" in refusal(["figure", "accuracy", f"{runs}/gone"], capsys)
+
+
 TWO = [
     ("{runs}/dann {runs}/dann", "/dann is given twice; name each run once"),
     ("{runs}/dann {runs}/erm/../dann", "/dann is given twice"),

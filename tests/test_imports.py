@@ -39,6 +39,7 @@ ORDER = [
     *(f"report.{name}" for name in ("record", "scores", "readings", "pictures", "mechanisms", "comparison")),
     *(f"report.{name}" for name in ("view", "page")),
     "report",
+    "seeds",
     "demo",
     "commands",
     "figure_commands",

@@ -74,6 +74,13 @@ COMMANDS = {
         "Draw the features of both domains under two runs, with their proxy A-distances.",
         "tcm figure embedding runs/dann runs/tcm --out embedding.png",
     ),
+    "figure accuracy": Command(
+        "Draw target accuracy against steps, seeds of a method as one line with a band.",
+        "tcm figure accuracy runs/dann-* runs/tcm-* --out accuracy.png",
+    ),
+    "figure k": Command(
+        "Draw target accuracy against the number of mechanisms.", "tcm figure k runs/tcm-k* --out k.png"
+    ),
     "report": Command("Write one HTML page about one or more runs.", "tcm report runs/erm runs/a2c --out report"),
 }
 

@@ -107,7 +107,7 @@ def proxy_a_distance(source: NDArray[np.float64], target: NDArray[np.float64]) -
     # Balanced: with unequal domains a classifier that always names the larger would look better than chance.
     linear = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)
-    wrong = cross_val_predict(linear, features, domains, cv=folds) != domains
+    wrong = np.asarray(cross_val_predict(linear, features, domains, cv=folds)) != domains
     error = (wrong[domains == 0].mean() + wrong[domains == 1].mean()) / 2
     return float(2 * (1 - 2 * error))
 

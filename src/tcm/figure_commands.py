@@ -7,10 +7,12 @@ from typing import Literal
 from matplotlib.figure import Figure
 
 from tcm.embedding import embed_runs
+from tcm.figures.curves import curves_figure
 from tcm.figures.embedding import embedding_figure
 from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.svg import format_of, write_figure
 from tcm.mechanisms.gallery import run_galleries
+from tcm.seeds import accuracy_curves, k_curves
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -56,3 +58,32 @@ def embedding(
         quiet: Print nothing.
     """
     return write(lambda: embedding_figure(embed_runs([first, second], device, quiet)), out, quiet)
+
+
+def accuracy(runs: tuple[Path, ...], out: Path = Path("accuracy.png"), quiet: bool = False) -> int:
+    """Draw the target accuracy against the steps of several runs of one task; seeds of a method are one line.
+
+    Args:
+        runs: Folders of finished runs of tcm train, on the same data.
+        out: File for the figure: png, svg or pdf.
+        quiet: Print nothing.
+    """
+    return write(lambda: curves_figure(accuracy_curves(runs), percent=True, up="target accuracy"), out, quiet)
+
+
+def k(runs: tuple[Path, ...], out: Path = Path("k.png"), quiet: bool = False) -> int:
+    """Draw the target accuracy of finished tcm runs against their number of mechanisms k (Table 4, Figure 6).
+
+    Args:
+        runs: Folders of finished runs of tcm train tcm; each task and configuration is a line, seeds are a band.
+        out: File for the figure: png, svg or pdf.
+        quiet: Print nothing.
+    """
+
+    def draw() -> Figure:
+        curves = k_curves(runs)
+        numbers = sorted({int(k) for line in curves.values() for k in line.at})
+        along = "k, the number of mechanisms"
+        return curves_figure(curves, percent=True, along=along, up="target accuracy, last iterate", ticks=numbers)
+
+    return write(draw, out, quiet)

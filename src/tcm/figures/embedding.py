@@ -60,5 +60,6 @@ def _name_classes(axes: Axes, embedding: Embedding) -> None:
             continue
         # The member nearest to the middle: a class in two clusters is named in one of them, not between.
         middle = members[np.square(members - np.median(members, axis=0)).sum(axis=1).argmin()]
-        label = axes.text(*middle, shortened(visible(name), 14), color=INK, fontsize=8.5, fontweight="bold")
+        style = {"color": INK, "fontsize": 8.5, "fontweight": "bold"}
+        label = axes.text(middle[0], middle[1], shortened(visible(name), 14), style)
         label.set(ha="center", va="center", path_effects=halo, parse_math=False)
