@@ -62,6 +62,19 @@ def test_embedding(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert image.width > 1000
 
 
+def test_activation(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    # Two steps teach them little: give one a right answer that the other has not.
+    out, words = tmp_path / "figure.pdf", ["figure", "activation", f"{runs}/erm", f"{runs}/tcm", "--device", "cpu"]
+    for name, guesses in (("erm", [0] * 12), ("tcm", [1] * 12)):
+        file = runs / name / "evaluation.npz"
+        with np.load(file) as stored:
+            arrays = {**stored, "probabilities": np.eye(3, dtype=np.float32)[guesses]}
+        np.savez(file, allow_pickle=False, **arrays)
+    assert main([*words, "--images", "3", "--out", str(out)]) == 0
+    assert out.read_bytes().startswith(b"%PDF")
+    assert "--images is 0; give 1 or more" in refusal([*words, "--images", "0"], capsys)
+
+
 def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert (
         main(
@@ -90,7 +103,7 @@ TWO = [
 
 
 @pytest.mark.parametrize(("words", "says"), TWO)
-@pytest.mark.parametrize("name", ["embedding"])
+@pytest.mark.parametrize("name", ["embedding", "activation"])
 def test_two_runs_that_cannot_be_compared(
     name: str, words: str, says: str, runs: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -40,6 +40,8 @@ ORDER = [
     *(f"report.{name}" for name in ("view", "page")),
     "report",
     "seeds",
+    "activation",
+    "figures.activation",
     "demo",
     "commands",
     "figure_commands",

@@ -74,6 +74,10 @@ COMMANDS = {
         "Draw the features of both domains under two runs, with their proxy A-distances.",
         "tcm figure embedding runs/dann runs/tcm --out embedding.png",
     ),
+    "figure activation": Command(
+        "Draw where two runs look in target images that one gets right and the other wrong.",
+        "tcm figure activation runs/dann runs/tcm --images 6 --out activation.png",
+    ),
     "figure accuracy": Command(
         "Draw target accuracy against steps, seeds of a method as one line with a band.",
         "tcm figure accuracy runs/dann-* runs/tcm-* --out accuracy.png",

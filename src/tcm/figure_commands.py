@@ -6,7 +6,9 @@ from typing import Literal
 
 from matplotlib.figure import Figure
 
+from tcm.activation import compare_runs
 from tcm.embedding import embed_runs
+from tcm.figures.activation import activation_figure
 from tcm.figures.curves import curves_figure
 from tcm.figures.embedding import embedding_figure
 from tcm.figures.mechanisms import mechanisms_figure
@@ -58,6 +60,30 @@ def embedding(
         quiet: Print nothing.
     """
     return write(lambda: embedding_figure(embed_runs([first, second], device, quiet)), out, quiet)
+
+
+def activation(
+    first: Path,
+    second: Path,
+    out: Path = Path("activation.png"),
+    images: int = 6,
+    device: Device = "auto",
+    quiet: bool = False,
+) -> int:
+    """Draw where two runs look in target images that one of them gets right and the other wrong (Figure 8).
+
+    Half of the images are right in the first run, half in the second. Labels only choose what is shown: without them
+    it is images on which the runs disagree. Of a run that uses counterfactuals the part of each is shown too.
+
+    Args:
+        first: The folder of a finished run of tcm train.
+        second: Another one, on the same data.
+        out: File for the figure: png, svg or pdf.
+        images: Target images.
+        device: Where to compute.
+        quiet: Print nothing.
+    """
+    return write(lambda: activation_figure(compare_runs([first, second], images, device, quiet)), out, quiet)
 
 
 def accuracy(runs: tuple[Path, ...], out: Path = Path("accuracy.png"), quiet: bool = False) -> int:

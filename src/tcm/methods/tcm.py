@@ -190,13 +190,11 @@ class TCM(Method):
         config = self.config
         if config.prediction == "single":
             return {"": self.predict_fast(images)}
-        made = self.made_of(images)
-        mixing = config.mixing if config.prediction == "average" else "one"
-        views = predicted_views(images, made, mixing)
-        flat = self.looked_at(views.flatten(0, 1))
         if config.prediction == "average":
-            logits = self.classified(flat).unflatten(0, views.shape[:2])
+            logits = self.view_logits(images)
             return {"": averaged(logits), "fast": logits[0]}
+        views = predicted_views(images, self.made_of(images), "one")
+        flat = self.looked_at(views.flatten(0, 1))
         features = flat.unflatten(0, views.shape[:2])
         assert self.head
         x, x_hat = features[0], features[1:]
@@ -207,6 +205,22 @@ class TCM(Method):
             "uniform weights": self.head.predict(x, x_hat, "uniform"),
             "gaussian weights": self.head.predict(x, x_hat, "gaussian"),
         }
+
+    def view_logits(self, images: Tensor) -> Tensor:
+        """The plain classifier's logits [views, batch, classes] of images and, behind them, their counterfactuals."""
+        views = predicted_views(images, self.made_of(images), self.config.mixing)
+        return self.classified(self.looked_at(views.flatten(0, 1))).unflatten(0, views.shape[:2])
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """The views' logits, each weighted by its share of the class's averaged probability; else the prediction's.
+
+        A probability near 1 has next to no gradient, so the shares are constants and the logits are differentiated.
+        """
+        if self.config.prediction != "average":
+            return self.predict(images)
+        logits = self.view_logits(images)
+        shares = logits.detach().log_softmax(dim=-1).softmax(dim=0)
+        return (shares * logits).sum(dim=0)
 
     def made_of(self, images: Tensor) -> Tensor:
         """The counterfactuals of target images: in a control without mechanisms the images themselves."""
