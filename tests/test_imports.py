@@ -33,6 +33,7 @@ ORDER = [
     "experiment",
     "predict",
     "pipeline",
+    "cost",
     "side_by_side",
     "embedding",
     *(f"figures.{name}" for name in ("svg", "curves", "confusion", "mechanisms", "wins", "factors", "embedding")),

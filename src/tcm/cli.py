@@ -64,6 +64,10 @@ COMMANDS = {
         "Measure how near the mechanisms carry images to the other domain.",
         "tcm quality runs/mechanisms --backbone.weights resnet50.safetensors",
     ),
+    "cost": Command(
+        "Count multiply-adds and parameters of every method, beside the paper's.",
+        "tcm cost --backbone.name resnet50 --classes 65 --k 4",
+    ),
     "evaluate": Command("Score a finished run on its target domain.", "tcm evaluate runs/a2c"),
     "predict": Command("Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv"),
     "figure mechanisms": Command(
@@ -201,6 +205,7 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         "data pack": commands.data_pack,
         "transport": commands.transport,
         "quality": commands.quality,
+        "cost": commands.cost,
         "evaluate": commands.evaluate,
         "predict": commands.predict,
         "report": commands.report,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from tcm.cost import costs_notes, costs_table, count_costs
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, shown
@@ -200,6 +201,22 @@ def quality_table(found: Quality) -> Table:
     for cells in zip(["untouched", *found.names], *columns.values(), strict=True):
         table.add_row(*cells)
     return table
+
+
+def cost(backbone: BackboneConfig = BackboneConfig(), classes: int = 65, k: int = 4, quiet: bool = False) -> int:
+    """Count what each method costs beside its backbone, next to the paper's figures (its appendix).
+
+    Args:
+        backbone: The feature extractor; no weights are fetched.
+        classes: Number of classes. 65: Office-Home.
+        k: Mechanisms of the methods that use counterfactuals; the Baseline has one.
+        quiet: No notes, only the table.
+    """
+    found = count_costs(backbone, classes, k)
+    Console().print(costs_table(found))
+    for note in [] if quiet else costs_notes(found):
+        print(note)
+    return 0
 
 
 def evaluate(run: Path, device: Device = "auto", quiet: bool = False) -> int:
