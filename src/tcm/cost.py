@@ -189,6 +189,7 @@ def costs_notes(found: Costs) -> list[str]:
     compared = f"{BATCH} of them {once:.3g} G; the paper says {PAPER_BACKBONE:.0f}, {once / PAPER_BACKBONE:.2f} times"
     return [
         "A multiply-add counts once, as in the paper; forward passes only, without the backward pass.",
+        "The paper's figures are those of ResNet-50 with 65 classes.",
         f"The backbone: {mega:.1f} M parameters, {giga:.3g} G an image, {compared}.",
         "images: what passes the backbone in a step, counterfactuals included. The paper counts its backbone on "
         f"{BATCH} images, its modules on {2 * BATCH}.",
