@@ -80,7 +80,7 @@ def test_k_is_read_from_the_model(tmp_path: Path):
     accuracies = {(1, 0): 0.5, (1, 1): 0.7, (5, 0): 0.8, (3, 0): 0.9}
     folders = [write_run(tmp_path / f"{k}-{seed}", value, k=k, seed=seed) for (k, seed), value in accuracies.items()]
     ((label, found),) = k_curves(folders).items()
-    assert label == "tcm (2 seeds)"
+    assert label == "tcm (1 to 2 seeds)"
     assert found.at.tolist() == [1, 3, 5]
     assert found.values == pytest.approx([0.6, 0.9, 0.8])
     assert found.deviation is not None

@@ -1,6 +1,7 @@
 """Finished runs that differ in the seed alone, as one line with a band: accuracy against steps or against k."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -105,9 +106,17 @@ def labelled(lines: Sequence[list[Measured]], with_k: bool = True) -> dict[str, 
             f"{label}, {more}" if more and len(meant[label]) > 1 else label
             for label, more in zip(labels, part, strict=True)
         ]
-    seeds = [len({run.record.config["seed"] for run in line}) for line in lines]
-    labels = [f"{label} ({count} seeds)" if count > 1 else label for label, count in zip(labels, seeds, strict=True)]
+    labels = [f"{label}{_seeds(line)}" for label, line in zip(labels, lines, strict=True)]
     return dict(zip(labels, lines, strict=True))
+
+
+def _seeds(line: Sequence[Measured]) -> str:
+    """How many runs a point of the line is the mean of, in words."""
+    counts = Counter(run.k for run in line).values()
+    least, most = min(counts), max(counts)
+    if most == 1:
+        return ""
+    return f" ({most} seeds)" if least == most else f" ({least} to {most} seeds)"
 
 
 def over_seeds(curves: Sequence[Curve]) -> Curve:
