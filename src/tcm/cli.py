@@ -88,6 +88,10 @@ COMMANDS = {
         "Run a whole benchmark: tasks x methods x seeds, resumed wherever it stopped, to one table.",
         "tcm bench office-home --root office-home --tasks A2C,R2C --methods erm,dann,tcm --out runs/bench",
     ),
+    "cost": Command(
+        "Count multiply-adds and parameters of every method, beside the paper's.",
+        "tcm cost --backbone.name resnet50 --classes 65 --k 4",
+    ),
     "evaluate": Command("Score a finished run on its target domain.", "tcm evaluate runs/a2c"),
     "predict": Command("Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv"),
     "figure mechanisms": Command(
@@ -97,6 +101,21 @@ COMMANDS = {
     "table": Command(
         "Print results as the paper's tables do, with the paper's figures beside ours.",
         "tcm table results.csv --benchmark Office-Home --format markdown",
+    ),
+    "figure embedding": Command(
+        "Draw the features of both domains under two runs, with their proxy A-distances.",
+        "tcm figure embedding runs/dann runs/tcm --out embedding.png",
+    ),
+    "figure activation": Command(
+        "Draw where two runs look in target images that one gets right and the other wrong.",
+        "tcm figure activation runs/dann runs/tcm --images 6 --out activation.png",
+    ),
+    "figure accuracy": Command(
+        "Draw target accuracy against steps, seeds of a method as one line with a band.",
+        "tcm figure accuracy runs/dann-* runs/tcm-* --out accuracy.png",
+    ),
+    "figure k": Command(
+        "Draw target accuracy against the number of mechanisms.", "tcm figure k runs/tcm-k* --out k.png"
     ),
     "report": Command("Write one HTML page about one or more runs.", "tcm report runs/erm runs/a2c --out report"),
 }
@@ -206,14 +225,19 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
         return bench_command(options), False
     if name == "data check":
         return check_command(), False
+    if name.startswith("figure "):
+        # Imported here, because only figures and reports need the plotting library.
+        from tcm import figure_commands
+
+        return getattr(figure_commands, name.removeprefix("figure ")), True
     functions: dict[str, Callable[..., int]] = {
         "demo": commands.demo,
         "data pack": commands.data_pack,
         "transport": commands.transport,
         "quality": commands.quality,
+        "cost": commands.cost,
         "evaluate": commands.evaluate,
         "predict": commands.predict,
-        "figure mechanisms": commands.figure_mechanisms,
         "table": commands.table,
         "report": commands.report,
     }

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tcm.bench import run_suite
+from tcm.cost import costs_notes, costs_table, count_costs
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, shown
@@ -18,7 +19,6 @@ from tcm.experiment import TrainConfig, evaluate_run, train
 from tcm.mechanisms.bank import SIDES, Side
 from tcm.mechanisms.census import remarks
 from tcm.mechanisms.discovery import DiscoveryConfig, discover
-from tcm.mechanisms.gallery import run_galleries
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.transport import transport as transport_run
 from tcm.mechanisms.transport import win_shares
@@ -208,6 +208,22 @@ def quality_table(found: Quality) -> Table:
     return table
 
 
+def cost(backbone: BackboneConfig = BackboneConfig(), classes: int = 65, k: int = 4, quiet: bool = False) -> int:
+    """Count what each method costs beside its backbone, next to the paper's figures (its appendix).
+
+    Args:
+        backbone: The feature extractor; no weights are fetched.
+        classes: Number of classes. 65: Office-Home.
+        k: Mechanisms of the methods that use counterfactuals; the Baseline has one.
+        quiet: No notes, only the table.
+    """
+    found = count_costs(backbone, classes, k)
+    Console().print(costs_table(found))
+    for note in [] if quiet else costs_notes(found):
+        print(note)
+    return 0
+
+
 def evaluate(run: Path, device: Device = "auto", quiet: bool = False) -> int:
     """Score a finished run on its target domain.
 
@@ -340,30 +356,6 @@ def table(
         print(terminal(tables, Console().width), end="")
     else:
         print(FORMATS[format](tables), end="")
-    return 0
-
-
-def figure_mechanisms(
-    run: Path, out: Path | None = None, images: int = 6, device: Device = "auto", quiet: bool = False
-) -> int:
-    """Draw a few images of both domains and what every mechanism makes of them, the winner outlined in red.
-
-    Args:
-        run: The folder of a finished run of tcm mechanisms.
-        out: File for the figure: png, svg or pdf. Default: mechanisms.png inside the run.
-        images: Images of each domain.
-        device: Where to compute.
-        quiet: Print nothing.
-    """
-    # Imported here, because only figures and reports need the plotting library.
-    from tcm.figures.mechanisms import mechanisms_figure
-    from tcm.figures.svg import format_of, write_figure
-
-    out = out or run / "mechanisms.png"
-    format_of(out)  # before the work
-    write_figure(mechanisms_figure(run_galleries(run, images, device, quiet)), out)
-    if not quiet:
-        print(out)
     return 0
 
 

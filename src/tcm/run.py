@@ -8,7 +8,8 @@ import platform
 import shlex
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -152,14 +153,23 @@ class Run:
 
     def load_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of a finished run and what they are."""
+        with self._opened_model() as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, _about(file)  # noqa: SIM118
+
+    def about_model(self) -> dict[str, Any]:
+        """What the weights of a finished run are, without reading them."""
+        with self._opened_model() as file:
+            return _about(file)
+
+    @contextmanager
+    def _opened_model(self) -> Iterator[Any]:
         if not self.exists:
             raise InputError(f"{self.folder} is no run folder: it has no config.json; name the --out of a run")
         if not self.finished:
             raise InputError(f"{self.folder} is not finished; repeat its train command to go on")
         try:
             with safetensors.safe_open(self.model_file, framework="pt") as file:
-                about = json.loads((file.metadata() or {})["tcm"])
-                return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+                yield file
         except Exception as error:
             raise InputError(f"{self.model_file} is damaged; delete it and repeat the train command") from error
 
@@ -189,6 +199,10 @@ class Run:
     def write_environment(self, device: str) -> None:
         """What this run was made with, for whoever wants to repeat it."""
         write_atomically(self.environment_file, json.dumps(environment(device), indent=2).encode())
+
+
+def _about(file: Any) -> dict[str, Any]:
+    return json.loads((file.metadata() or {})["tcm"])
 
 
 def environment(device: str) -> dict[str, Any]:

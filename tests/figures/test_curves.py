@@ -55,7 +55,7 @@ def test_curve_keeps_the_last_row_of_a_step_and_finite_values_only():
         {"step": 30, "loss/domain": math.nan},
         {"step": 40, "loss/domain": None},
     ]
-    steps, values = curve(rows, "loss/domain")
+    steps, values, _ = curve(rows, "loss/domain")
     assert steps.tolist() == [10, 20]
     assert values.tolist() == [1.0, 3.0]
 

@@ -1,19 +1,29 @@
-"""Learning curves: one small figure per quantity, every run a line in it."""
+"""Learning curves: one small figure per quantity, every run, or the mean of several, a line in it."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator
 
 from tcm.figures.svg import INK, PALETTE, style_axes, visible
 
 History = Sequence[Mapping[str, Any]]
-Series = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+class Curve(NamedTuple):
+    """A line, and half the height of the band around it if it is a mean over seeds."""
+
+    at: np.ndarray
+    values: np.ndarray
+    deviation: np.ndarray | None = None
+
+
+Series = Mapping[str, Curve]
 
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
@@ -22,6 +32,7 @@ _NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_a
 # Counts of the mechanisms, which `wins_figure` draws together, and selection scores: the page tells what they choose.
 _ELSEWHERE = ("wins/", "class_wins/", "standing/", "select/")
 _LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
+_LONG = 26  # letters of a label beyond which two do not fit side by side
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _NAMES = {
@@ -42,19 +53,19 @@ def learning_curves(histories: Mapping[str, History]) -> dict[str, Figure]:
         (history,) = histories.values()
         together = {_name(key): curve(history, key) for key in keys if key in _NAMES}
         if together:
-            figures["Accuracy" if len(together) > 1 else next(iter(together))] = _figure(together, percent=True)
+            figures["Accuracy" if len(together) > 1 else next(iter(together))] = curves_figure(together, percent=True)
         keys = [key for key in keys if key not in _NAMES]
     for key in keys:
         series = {label: curve(history, key) for label, history in histories.items()}
-        figures[_name(key)] = _figure(series, percent=key.endswith("accuracy"))
+        figures[_name(key)] = curves_figure(series, percent=key.endswith("accuracy"))
     return figures
 
 
-def curve(history: History, key: str) -> tuple[np.ndarray, np.ndarray]:
+def curve(history: History, key: str) -> Curve:
     """Steps and finite values of one quantity, ascending. A step logged twice, as after a resume, counts once."""
     points = {row["step"]: float(row[key]) for row in history if _is_number(row.get(key))}
     steps = sorted(points)
-    return np.array(steps), np.array([points[step] for step in steps])
+    return Curve(np.array(steps), np.array([points[step] for step in steps]))
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
@@ -80,18 +91,28 @@ def _name(key: str) -> str:
     return _NAMES.get(key, plain[:1].upper() + plain[1:])
 
 
-def _figure(series: Series, *, percent: bool) -> Figure:
-    """The figure of these lines. A line's style is its place in `series`, so a run looks alike in every figure."""
-    drawn = {label: index for index, (label, (steps, _)) in enumerate(series.items()) if len(steps)}
-    rows = math.ceil(len(drawn) / 2) if len(series) > 1 else 0
+def curves_figure(
+    series: Series, *, percent: bool, along: str = "step", up: str = "", ticks: Sequence[int] = ()
+) -> Figure:
+    """The figure of these lines. A line's style is its place in `series`, so a run looks alike in every figure.
+
+    `along` and `up` name the axes; `ticks` are all the places along that are marked, if not even ones.
+    """
+    drawn = {label: index for index, (label, line) in enumerate(series.items()) if len(line.at)}
+    banded = any(line.deviation is not None for line in series.values())
+    named = len(series) > 1 or banded
+    columns = 1 if max(map(len, drawn), default=0) > _LONG else 2
+    rows = math.ceil(len(drawn) / columns) + banded if named else 0
     figure = Figure(figsize=(4.6, 2.7 + 0.2 * rows), layout="constrained")
     axes = figure.add_subplot()
     style_axes(axes)
     lines = [drawn_line(axes, index, *series[label]) for label, index in drawn.items()]
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
-    axes.set_xlabel("step", color=INK, fontsize=8.5)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_xlabel(along, color=INK, fontsize=8.5)
+    axes.set_ylabel(up, color=INK, fontsize=8.5)
+    if not ticks:
+        axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(5, integer=True))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if percent:
@@ -99,18 +120,30 @@ def _figure(series: Series, *, percent: bool) -> Figure:
         if high - low < _LEAST_RANGE:
             axes.set_ylim((low + high - _LEAST_RANGE) / 2, (low + high + _LEAST_RANGE) / 2)
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
-    if len(series) > 1:
-        labels = [visible(label) for label in drawn]
-        place = {"loc": "outside lower center", "ncols": 2, "handlelength": 3}
-        legend = figure.legend(lines, labels, **place, frameon=False, fontsize=8.5, labelcolor=INK)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+    if named:
+        title = "band: mean ± standard deviation over seeds" if banded else None
+        _write_legend(figure, lines, list(drawn), columns, title)
     return figure
 
 
-def drawn_line(axes: Axes, index: int, steps: np.ndarray, values: np.ndarray) -> Line2D:
+def _write_legend(
+    figure: Figure, lines: Sequence[Line2D], labels: Sequence[str], columns: int, title: str | None
+) -> None:
+    place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3, "title": title, "title_fontsize": 8}
+    names = [visible(label) for label in labels]
+    legend = figure.legend(lines, names, **place, frameon=False, fontsize=8.5, labelcolor=INK)
+    legend.get_title().set_color(INK)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def drawn_line(
+    axes: Axes, index: int, steps: np.ndarray, values: np.ndarray, deviation: np.ndarray | None = None
+) -> Line2D:
     """The line in the axes, in the colour, style and marker of that number; smoothed if it is long."""
     color = PALETTE[index % len(PALETTE)]
+    if deviation is not None:
+        axes.fill_between(steps, values - deviation, values + deviation, color=color, alpha=0.18, linewidth=0)
     if len(steps) > SMOOTH_ABOVE:
         axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.7)
         values = running_mean(values, len(values) // 50)

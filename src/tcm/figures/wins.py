@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
-from tcm.figures.curves import History, curve, drawn_line
+from tcm.figures.curves import Curve, History, curve, drawn_line
 from tcm.figures.svg import INK, SHADES, shortened, style_axes, visible
 
 _KEY = re.compile(r"wins/(source|target)/(\d+)")
@@ -109,11 +109,11 @@ def _called(number: int, left: Sequence[int]) -> str:
     return str(left.index(number) + 1) if number in left else "dropped"
 
 
-def _draw(axes: Axes, side: str, lines: dict[int, tuple[np.ndarray, np.ndarray]], left: Sequence[int]) -> None:
+def _draw(axes: Axes, side: str, lines: dict[int, Curve], left: Sequence[int]) -> None:
     style_axes(axes)
     axes.set_title(f"{side} images", color=INK, fontsize=9.5, loc="left")
     axes.axhline(1 / max(len(left), 1), color=INK, alpha=0.5, linewidth=0.8, linestyle=(0, (1, 3)))
-    drawn = {number: drawn_line(axes, number, *line) for number, line in lines.items() if len(line[0])}
+    drawn = {number: drawn_line(axes, number, *line) for number, line in lines.items() if len(line.at)}
     _label(axes, drawn, left)
     axes.set(xlabel="step", ylim=(-0.02, 1.02))
     axes.xaxis.label.set(color=INK, fontsize=8.5)

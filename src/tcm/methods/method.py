@@ -103,6 +103,10 @@ class Method(Learner):
         """The prediction under the name "" and, by other names, logits to compare it with."""
         return {"": self.predict(images)}
 
+    def class_scores(self, images: Tensor) -> Tensor:
+        """Scores [batch, classes] before any softmax, whose gradient tells what in an image speaks for a class."""
+        return self.predict(images)
+
     def predict_fast(self, images: Tensor) -> Tensor:
         """The prediction for users in a hurry; most methods have but one."""
         return self.predict(images)

@@ -167,6 +167,10 @@ class TCM(Method):
             terms["alignment"] = config.alignment.weight * self.alignment(features, logits, grown)
         return terms
 
+    def features(self, images: Tensor) -> Tensor:
+        """What the classifier reads or, where it predicts, the causal head."""
+        return self.looked_at(images) if self.config.prediction == "adjusted" else super().features(images)
+
     def looked_at(self, images: Tensor) -> Tensor:
         """The features that discriminators and the causal head are given."""
         features = self.backbone(images)
@@ -214,6 +218,22 @@ class TCM(Method):
             "uniform weights": self.head.predict(x, x_hat, "uniform"),
             "gaussian weights": self.head.predict(x, x_hat, "gaussian"),
         }
+
+    def view_logits(self, images: Tensor) -> Tensor:
+        """The plain classifier's logits [views, batch, classes] of images and, behind them, their counterfactuals."""
+        views = predicted_views(images, self.made_of(images), self.config.mixing)
+        return self.classified(self.looked_at(views.flatten(0, 1))).unflatten(0, views.shape[:2])
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """The views' logits, each weighted by its share of the class's averaged probability; else the prediction's.
+
+        A probability near 1 has next to no gradient, so the shares are constants and the logits are differentiated.
+        """
+        if self.config.prediction != "average":
+            return self.predict(images)
+        logits = self.view_logits(images)
+        shares = logits.detach().log_softmax(dim=-1).softmax(dim=0)
+        return (shares * logits).sum(dim=0)
 
     def made_of(self, images: Tensor) -> Tensor:
         """The counterfactuals of target images: in a control without mechanisms the images themselves."""

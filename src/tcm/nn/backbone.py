@@ -81,6 +81,18 @@ class Backbone(nn.Module):
         """Features [batch, features] of images [batch, 3, height, width] in [0, 1]."""
         return self.network((images - self.mean) / self.sd)
 
+    def maps(self, images: Tensor) -> Tensor:
+        """The last feature maps [batch, channels, height, width]; `pooled` of them is what `forward` returns."""
+        found = self.network.forward_features((images - self.mean) / self.sd)  # pyright: ignore[reportCallIssue]
+        if found.ndim != 4 or getattr(self.network, "output_fmt", "NCHW") != "NCHW":
+            kind = type(self.network).__name__
+            raise InputError(f"the backbone {kind} has no convolutional feature maps; name runs of one that has")
+        return found
+
+    def pooled(self, maps: Tensor) -> Tensor:
+        """Features [batch, features] of feature maps."""
+        return self.network.forward_head(maps)  # pyright: ignore[reportCallIssue]
+
 
 class SmallNet(nn.Sequential):
     """Four convolutions and a linear layer for 32 x 32 images: 64 features."""
@@ -95,6 +107,16 @@ class SmallNet(nn.Sequential):
         layers = [*block(3, 16, 5, 2), *block(16, 32, 3, 1), *block(32, 64, 3, 2), *block(64, 64, 3, 2)]
         # A grid of 4 x 4 keeps where things are: digits differ by the place of their strokes.
         super().__init__(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 64))
+
+    # The two halves of the network, by timm's names.
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """The last convolution's maps [batch, 64, height, width]."""
+        return nn.Sequential(*list(self)[:-3])(images)
+
+    def forward_head(self, maps: Tensor) -> Tensor:
+        """Features [batch, 64] of these maps."""
+        return nn.Sequential(*list(self)[-3:])(maps)
 
 
 def move_stride_to_1x1(network: nn.Module) -> None:

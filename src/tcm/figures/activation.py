@@ -1,0 +1,104 @@
+"""Where two runs look in the same images: Figure 8 of the paper."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from tcm.activation import Comparison, Maps
+from tcm.figures.mechanisms import SHARP_UP_TO
+from tcm.figures.svg import INK, PALETTE, shortened, visible
+
+_CELL, _GAP = 1.25, 0.07  # inches that a cell takes; of it, between images
+_LEFT, _HEAD, _FOOT = 1.0, 0.55, 0.42  # cells on the left of the images, above and below them
+_BETWEEN = 0.3  # cells between the runs and the views
+# By opacity over a grey image: neither colours nor a good eye for them are needed to see where it is strong.
+_HEAT = LinearSegmentedColormap.from_list("heat", [(*to_rgb(PALETTE[1]), 0.0), (*to_rgb(PALETTE[1]), 0.85)])
+
+
+def activation_figure(found: Comparison) -> Figure:
+    """A row an image: the image, where each run sees its class, and of a run with several views each view's part."""
+    rows, several = len(found.true), [run for run in found.runs if len(run.views) > 1]
+    columns = 1 + len(found.runs) + sum(len(run.views) for run in several)
+    width, height = _LEFT + columns + _BETWEEN * (len(several) + 1), _HEAD + rows + 0.28 * rows + _FOOT
+    figure = Figure(figsize=(_CELL * width, _CELL * height), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-_LEFT, width - _LEFT), ylim=(height - _HEAD, -_HEAD))
+    axes.set_axis_off()
+    for row, name in enumerate(found.true):
+        _write(axes, -0.07, _top(row) + 0.5, shortened(visible(name) or "unlabelled", 14), ha="right")
+    _draw_image(axes, found.runs[0])
+    for number, run in enumerate(found.runs):
+        _draw_combined(axes, run, found.true, 1 + _BETWEEN / 2 + number)
+    left = 3 + _BETWEEN
+    for run in several:
+        _draw_views(axes, run, left)
+        left += len(run.views) + _BETWEEN
+    note = "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the strongest)."
+    _write(axes, 0, height - _HEAD - 0.3, note, size=8, ha="left")
+    _write(axes, 0, height - _HEAD - 0.12, found.counts, size=8, ha="left")
+    return figure
+
+
+def _draw_image(axes: Axes, run: Maps) -> None:
+    _write(axes, 0.5, -0.12, "image", size=10)
+    for row, image in enumerate(run.views[0]):
+        _show(axes, image, 0, row)
+
+
+def _draw_combined(axes: Axes, run: Maps, true: list[str], left: float) -> None:
+    _write(axes, left + 0.5, -0.12, shortened(visible(run.title), 16), size=10, weight="bold")
+    for row, (image, heat) in enumerate(zip(run.views[0], run.combined, strict=True)):
+        _show(axes, image, left, row, heat / max(heat.max(), 1e-12))
+        mark = "" if not true[row] else ("✓ " if run.predicted[row] == true[row] else "✗ ")
+        _write(axes, left + 0.5, _top(row) + 1.08, mark + shortened(visible(run.predicted[row]), 15), size=8)
+
+
+def _draw_views(axes: Axes, run: Maps, left: float) -> None:
+    """The views, on one scale in a row: a view that adds little is pale."""
+    heads = ["$x$", *(f"$\\hat{{x}}_{{{number}}}$" for number in range(1, len(run.views)))]
+    _write(axes, left + len(heads) / 2, -0.4, f"parts of {shortened(visible(run.title), 20)}", size=9)
+    strongest = run.maps.max(axis=(0, 2, 3)).clip(min=1e-12)
+    for column, (head, images, maps) in enumerate(zip(heads, run.views, run.maps, strict=True)):
+        axes.text(left + column + 0.5, -0.12, head, color=INK, fontsize=11, ha="center", va="center")
+        for row, (image, heat) in enumerate(zip(images, maps, strict=True)):
+            _show(axes, image, left + column, row, heat.clip(min=0) / strongest[row])
+
+
+def _show(axes: Axes, image: NDArray[np.uint8], left: float, row: int, heat: NDArray[np.float32] | None = None) -> None:
+    """The image in its cell or, with a map in [0, 1], the image in pale grey under it."""
+    side = 1 - _GAP
+    x, y = left + _GAP / 2, _top(row) + _GAP / 2
+    place = {"extent": (x, x + side, y + side, y), "aspect": "auto"}
+    method = "nearest" if max(image.shape[:2]) <= SHARP_UP_TO else "antialiased"
+    limits = axes.get_xlim(), axes.get_ylim()  # imshow would set them to those of the image
+    if heat is None:
+        axes.imshow(image, interpolation=method, **place)
+    else:
+        grey = image.mean(axis=2) / 255
+        axes.imshow(0.5 + 0.5 * grey, cmap="gray", vmin=0, vmax=1, interpolation=method, **place)
+        large = enlarged(heat, image.shape[0])
+        axes.imshow(_HEAT(large), interpolation="nearest", **place)
+        if large.max() > 0.5 > large.min():
+            at = (np.arange(len(large)) + 0.5) / len(large) * side
+            axes.contour(x + at, y + at, large, levels=[0.5], colors=INK, linewidths=0.9)
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def enlarged(heat: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+    """The map [height, width], smoothly, as large as the image."""
+    return F.interpolate(torch.from_numpy(heat)[None, None], (side, side), mode="bilinear")[0, 0].numpy()
+
+
+def _write(
+    axes: Axes, x: float, y: float, text: str, *, size: float = 9, ha: str = "center", weight: str = "normal"
+) -> None:
+    style = {"color": INK, "fontsize": size, "fontweight": weight, "ha": ha, "va": "center"}
+    axes.text(x, y, text, style, parse_math=False)
+
+
+def _top(row: int) -> float:
+    return 1.28 * row
