@@ -102,7 +102,7 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("digits", {"seeds": 0}, "--seeds is 0; give 1 or more"),
         ("digits", {"ks": "2,x"}, '--ks has "x"'),
         ("digits", {"ks": "0"}, '--ks has "0"'),
-        ("digits", {"steps": -1}, "--steps is -1"),
+        ("digits", {"steps": -1}, "runs/digits/erm-s0: --steps is -1"),
         ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
     ],
 )

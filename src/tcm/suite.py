@@ -148,7 +148,10 @@ def suite_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) ->
                     for job in planned(entry, method, task, seed, k, config, out):
                         jobs.setdefault(job.name, job)
     for job in jobs.values():
-        job.config.resolved()
+        try:
+            job.config.resolved()
+        except InputError as error:
+            raise InputError(f"{job.name}: {error}") from error
     return list(jobs.values())
 
 
