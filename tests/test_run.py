@@ -28,6 +28,15 @@ def test_settings_that_do_not_change_the_result_may_change(run: Run):
     assert json.loads(run.config_file.read_text()) == {"seed": 0, "data": {"cache": None}}
 
 
+def test_a_process_killed_at_its_first_write_leaves_a_usable_folder(tmp_path: Path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (".lock", ".config.json.tmp"):
+        (folder / name).write_text("")
+    Run(folder).start({"seed": 0})
+    assert json.loads((folder / "config.json").read_text()) == {"seed": 0}
+
+
 def test_two_processes_cannot_train_in_one_folder(run: Run):
     with pytest.raises(InputError, match="in use by another process"):
         Run(run.folder).start({"seed": 0, "data": {"cache": None}})

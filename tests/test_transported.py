@@ -87,6 +87,12 @@ def test_a_killed_process_may_leave_both_notes(store: ImageStore, tmp_path: Path
     assert contents(tmp_path / "out") == before
 
 
+def test_a_process_killed_at_its_first_note_leaves_a_usable_folder(store: ImageStore, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".progress.json.tmp").write_text("{")
+    assert fill(tmp_path / "out", store).done == COUNT
+
+
 def test_a_lost_file_is_made_again(store: ImageStore, tmp_path: Path):
     fill(tmp_path / "whole", store)
     fill(tmp_path / "out", store, until=2)

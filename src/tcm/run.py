@@ -44,6 +44,11 @@ def write_atomically(file: Path, content: bytes) -> None:
         ) from error
 
 
+def holds_files(folder: Path) -> bool:
+    """Whether the folder holds more than a lock and what a killed process was about to write."""
+    return any(not (name == ".lock" or (name[0] == "." and name.endswith(".tmp"))) for name in os.listdir(folder))
+
+
 def read_json(file: Path) -> Any:
     """The parsed file; a missing or damaged one is the user's to know."""
     try:
@@ -102,7 +107,7 @@ class Run:
     def start(self, config: dict[str, Any]) -> None:
         """Creates the folder, or checks that it holds a run of the same configuration; takes its lock."""
         make_folder(self.folder)
-        if not self.exists and any(file.name != ".lock" for file in self.folder.iterdir()):
+        if not self.exists and holds_files(self.folder):
             raise InputError(f"--out {self.folder} holds other files and no run; choose a new or empty folder")
         self._lock = lock(self.folder)
         if self.exists:

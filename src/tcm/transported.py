@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.errors import InputError, shown
-from tcm.run import make_folder, write_atomically
+from tcm.run import holds_files, make_folder, write_atomically
 
 FORMAT = 1  # raising it makes older folders be refused
 
@@ -137,7 +137,7 @@ class Writer:
         foreign = found.mismatch(asdict(index)) if found else None
         if foreign:
             raise InputError(f"{shown(folder)} {foreign}; delete it or choose another --out")
-        if found is None and folder.is_dir() and any(folder.iterdir()):
+        if found is None and folder.is_dir() and holds_files(folder):
             raise InputError(f"{shown(folder)} holds other files and no transported images; choose another --out")
         self.finished = found is not None and done is None
         if self.finished:
