@@ -13,7 +13,7 @@ from tcm.results import COLUMNS, VERSION, add_rows, benchmark_of, read_rows, row
 
 CONFIG: dict[str, Any] = {
     "method_name": "tcm",
-    "data": {"benchmark": None, "root": "/data/of/mine/oh", "source": "Art", "target": "Real_World", "cache": "/tmp/c"},
+    "data": {"benchmark": None, "root": "/data/of/mine/oh", "source": "Art", "target": "Real_World", "cache": "/c"},
     "backbone": {"name": "resnet50", "weights": "/data/w.safetensors"},
     "preset": "paper",
     "seed": 3,
