@@ -103,6 +103,11 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("digits", {"ks": "2,x"}, '--ks has "x"'),
         ("digits", {"ks": "0"}, '--ks has "0"'),
         ("digits", {"steps": -1}, "runs/digits/erm-s0: --steps is -1"),
+        ("digits", {"steps": 0}, "runs/digits/erm-s0: --steps is 0"),
+        ("digits", {"evaluate_every": 0}, "--evaluate-every is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--steps is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--batch is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--k is 0"),
         ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
     ],
 )

@@ -192,7 +192,7 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
         }
         pair = learned(transfer)
         images = max(pair.source.images, pair.target.images)
-        steps = protocol.epochs * images // (config.mechanisms.batch or protocol.batch)
+        steps = protocol.epochs * images // max(given(config.mechanisms.batch, protocol.batch), 1)
         code = transfer.code.replace(">", "2")
         pair_name = f"{pair.source.short}-{pair.target.short}"
         found.append(SuiteTask(code, data[transfer], pair_name, data[pair], protocol, steps))
@@ -218,7 +218,7 @@ def numbers_of_mechanisms(
         return [None]
     if entry == "baseline":
         return [1]
-    usual = config.mechanisms.k or task.protocol.k
+    usual = given(config.mechanisms.k, task.protocol.k)
     if entry != "tcm":
         return [usual]
     more = DIGITS_KS if config.ks is None and task.data.is_digits else map(whole, words(config.ks or ""))
@@ -235,9 +235,10 @@ def planned(
         first = mechanisms_job(task, BANK_OF[preset] if method == "tcm" else "paper", k, config)
         yield first
         needs, name = first.name, f"{name}-k{k}"
-    steps = config.steps or shorter(task.protocol.steps, config)
+    steps = given(config.steps, shorter(task.protocol.steps, config))
     # Scoring a model takes long beside so few steps.
-    evaluate_every = config.evaluate_every or (max(steps // 3, 1) if task.data.is_digits else None)
+    rarely = max(steps // 3, 1) if task.data.is_digits else None
+    evaluate_every = rarely if config.evaluate_every is None else config.evaluate_every
     yield Job(
         f"{name}-s{seed}",
         TrainConfig(
@@ -261,21 +262,21 @@ def planned(
 
 def mechanisms_job(task: SuiteTask, preset: Preset, k: int, config: SuiteConfig) -> Job:
     """Stage 1 of a pair of domains."""
-    given = config.mechanisms
+    asked = config.mechanisms
     bank = preset_bank(preset, small=task.data.is_digits)
-    if given.lr is not None:
-        bank = dataclasses.replace(bank, lr=given.lr, critic_lr=given.lr)
-    steps = given.steps or shorter(task.mechanism_steps, config)
-    warmup = bank.warmup if given.warmup is None else given.warmup
+    if asked.lr is not None:
+        bank = dataclasses.replace(bank, lr=asked.lr, critic_lr=asked.lr)
+    steps = given(asked.steps, shorter(task.mechanism_steps, config))
+    warmup = bank.warmup if asked.warmup is None else asked.warmup
     # A warm-up longer than half of a short run would leave no time to compete.
     bank = dataclasses.replace(bank, warmup=min(warmup, steps // 2))
-    data = task.pair_data if given.crop is None else dataclasses.replace(task.pair_data, crop=given.crop)
+    data = task.pair_data if asked.crop is None else dataclasses.replace(task.pair_data, crop=asked.crop)
     return Job(
         f"mechanisms/{task.pair}/{preset}-k{k}",
         DiscoveryConfig(
             data=data,
             steps=steps,
-            batch=given.batch or task.protocol.batch,
+            batch=given(asked.batch, task.protocol.batch),
             k=k,
             preset=preset,
             bank=bank,
@@ -283,6 +284,11 @@ def mechanisms_job(task: SuiteTask, preset: Preset, k: int, config: SuiteConfig)
             compile=config.compile,
         ),
     )
+
+
+def given(value: int | None, default: int) -> int:
+    """The value of an option, which may be a wrong 0, or its default."""
+    return default if value is None else value
 
 
 def shorter(steps: int, config: SuiteConfig) -> int:
