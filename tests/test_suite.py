@@ -63,8 +63,8 @@ def test_the_digits_whole_suite():
     assert {job.config.k for job in found.values() if isinstance(job.config, DiscoveryConfig)} == {4, *DIGITS_KS}
     presets = {job.name: job.config.preset for job in runs if isinstance(job.config, TrainConfig)}
     assert presets["runs/digits/tcm-paper-k4-s0"] == "paper"
-    assert found["runs/digits/tcm-release-k4-s0"].needs == "mechanisms/digits/release-k4"
-    assert found["runs/digits/tcm-paper-k4-s0"].needs == found["runs/digits/tcm-k4-s2"].needs
+    with_four = {job.needs for job in runs if "/tcm" in job.name and "-k4-" in job.name}
+    assert with_four == {"mechanisms/digits/paper-k4"}  # one stage 1 serves all
 
 
 def test_everything_can_be_set():

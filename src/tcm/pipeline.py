@@ -9,6 +9,7 @@ from tcm.experiment import TrainConfig, train
 from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.discovery import PRESETS as BANKS
 from tcm.mechanisms.discovery import DiscoveryConfig, discover
+from tcm.mechanisms.discovery import Preset as BankPreset
 from tcm.mechanisms.transport import transport
 from tcm.methods import Preset
 from tcm.methods.tcm import TCMConfig
@@ -16,7 +17,7 @@ from tcm.nn.backbone import BackboneConfig
 
 # Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
 # the other domain, as the paper's do. Those of stage 1's own default share the way: they tell factors apart.
-BANK_OF: dict[Preset, Preset] = {"default": "paper", "paper": "paper", "release": "release"}
+BANK_OF: dict[Preset, BankPreset] = {"default": "paper", "paper": "paper", "release": "release", "control": "paper"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
 from tcm.methods import METHODS, MethodConfig, Preset, preset_method
 from tcm.methods.method import uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
-from tcm.pipeline import BANK_OF
 
 DIGITS = "digits"
+MECHANISMS = "paper"  # the form of stage 1
 QUICK = 20  # how many times shorter a quick look is
 
 
@@ -52,6 +52,7 @@ class Entry(NamedTuple):
 ENTRIES = {name: Entry(name) for name in METHODS} | {
     "tcm-paper": Entry("tcm", "paper"),
     "tcm-release": Entry("tcm", "release"),
+    "tcm-control": Entry("tcm", "control"),
 }
 
 
@@ -82,7 +83,7 @@ class SuiteConfig:
     tasks: str = "all"
     """Tasks in any usual spelling, with commas between them: A2C,R2C."""
     methods: str = "all"
-    """Methods with commas between them. tcm-paper and tcm-release are TCM's other presets."""
+    """Methods with commas between them. tcm-paper, tcm-release and tcm-control are TCM's other presets."""
     seeds: int = 3
     """Runs of each task and method: seeds 0, 1, ..."""
     ks: str | None = None
@@ -232,7 +233,7 @@ def planned(
     method, preset = ENTRIES[entry]
     needs, name = "", f"runs/{task.code}/{entry}"
     if k is not None:
-        first = mechanisms_job(task, BANK_OF[preset] if method == "tcm" else "paper", k, config)
+        first = mechanisms_job(task, k, config)
         yield first
         needs, name = first.name, f"{name}-k{k}"
     steps = given(config.steps, shorter(task.protocol.steps, config))
@@ -260,10 +261,10 @@ def planned(
     )
 
 
-def mechanisms_job(task: SuiteTask, preset: Preset, k: int, config: SuiteConfig) -> Job:
-    """Stage 1 of a pair of domains."""
+def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
+    """Stage 1 of a pair of domains: in the paper's form for all, so that lines of a table differ in stage 2 alone."""
     asked = config.mechanisms
-    bank = preset_bank(preset, small=task.data.is_digits)
+    bank = preset_bank(MECHANISMS, small=task.data.is_digits)
     if asked.lr is not None:
         bank = dataclasses.replace(bank, lr=asked.lr, critic_lr=asked.lr)
     steps = given(asked.steps, shorter(task.mechanism_steps, config))
@@ -272,13 +273,13 @@ def mechanisms_job(task: SuiteTask, preset: Preset, k: int, config: SuiteConfig)
     bank = dataclasses.replace(bank, warmup=min(warmup, steps // 2))
     data = task.pair_data if asked.crop is None else dataclasses.replace(task.pair_data, crop=asked.crop)
     return Job(
-        f"mechanisms/{task.pair}/{preset}-k{k}",
+        f"mechanisms/{task.pair}/{MECHANISMS}-k{k}",
         DiscoveryConfig(
             data=data,
             steps=steps,
             batch=given(asked.batch, task.protocol.batch),
             k=k,
-            preset=preset,
+            preset=MECHANISMS,
             bank=bank,
             device=config.device,
             compile=config.compile,

@@ -1,7 +1,5 @@
 """The methods, by the name that the command line gives them. See docs/adding-a-method.md for one more."""
 
-from typing import Literal
-
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
@@ -10,9 +8,9 @@ from tcm.methods.erm import ERMConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
+from tcm.methods.tcm import Preset as Preset
 from tcm.methods.tcm import TCMConfig, preset_tcm
 
-Preset = Literal["default", "paper", "release"]
 METHODS: dict[str, type[MethodConfig]] = {
     "erm": ERMConfig,
     "dan": DANConfig,

@@ -25,7 +25,7 @@ from tcm.methods.views import Mixing, drawn_views, predicted_views
 from tcm.nn.vae import VAEConfig
 from tcm.schedules import ramp_up
 
-Preset = Literal["default", "paper", "release"]
+Preset = Literal["default", "paper", "release", "control"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,8 @@ PRESETS: dict[Preset, TCMConfig] = {
         alignment=AlignmentConfig("predictions", dropout=0.5),
         head=HeadConfig(weight=1.0, vae=VAEConfig(dropout=0.3), weighting="mean", swapped=True),
     ),
+    # The default on the same batches, with every counterfactual replaced by the image itself.
+    "control": TCMConfig(mixing="none"),
 }
 
 
