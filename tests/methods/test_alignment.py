@@ -6,11 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from tcm.losses import confident_confusion, domain_confusion, proxy_loss
-from tcm.methods.alignment import Alignment, AlignmentConfig, DomainAlignment, PredictionAlignment, ProxyAlignment
+from tcm.methods.alignment import (
+    Alignment,
+    AlignmentConfig,
+    ConditionalAlignment,
+    DomainAlignment,
+    PredictionAlignment,
+    ProxyAlignment,
+)
 from tcm.methods.views import Views
 
 FEATURES, CLASSES, COUNT = 6, 3, 5
-every_kind = pytest.mark.parametrize("kind", ["domains", "proxies", "predictions"])
+every_kind = pytest.mark.parametrize("kind", ["domains", "conditional", "proxies", "predictions"])
 
 
 def built(kind) -> Alignment:
@@ -34,6 +41,14 @@ def by_hand(alignment: Alignment, features: Views, logits: Views) -> Tensor:
         rows = [*features.source, *features.target]
         judged = alignment.judge(torch.cat(rows)).split(COUNT)
         return domain_confusion(torch.cat(judged[:3]), torch.cat(judged[3:]))
+    if isinstance(alignment, ConditionalAlignment):
+        classes = [view.detach().softmax(dim=1) for view in (*logits.source, *logits.target)]
+        shown = [
+            torch.stack([torch.outer(g, f).flatten() for f, g in zip(*pair, strict=True)])
+            for pair in zip([*features.source, *features.target], classes, strict=True)
+        ]
+        judged = alignment.judge(torch.cat(shown)).split(COUNT)
+        return confident_confusion(*(torch.cat(part) for part in (judged[:3], judged[3:], classes[:3], classes[3:])))
     if isinstance(alignment, ProxyAlignment):
         d_s, d_t = alignment.source, alignment.target
         on_transported_source = torch.stack([d_t(view) for view in features.source[1:]])
@@ -54,6 +69,7 @@ def gradients(loss: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
 
 def test_a_kind_is_built_as_its_class():
     assert isinstance(built("domains"), DomainAlignment)
+    assert isinstance(built("conditional"), ConditionalAlignment)
     assert isinstance(built("proxies"), ProxyAlignment)
     assert isinstance(built("predictions"), PredictionAlignment)
 

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from tcm.learner import Batch
 from tcm.losses import class_balance, classifier_discrepancy, confident_confusion, domain_confusion
 from tcm.methods import METHODS
-from tcm.methods.cdan import CDAN, CDANConfig, CDANEConfig, multilinear_map
+from tcm.methods.cdan import CDAN, CDANConfig, CDANEConfig
 from tcm.methods.mcd import MCD, MCDConfig
 from tcm.methods.mdd import MDD, MDDConfig
 from tcm.methods.method import Method, Problem, Recipe
 from tcm.nn.backbone import BackboneConfig
+from tcm.nn.heads import multilinear_map
 
 CLASSES, COUNT = 10, 8
 RIVALS = ["dan", "cdan", "cdan-e", "mcd", "mdd"]

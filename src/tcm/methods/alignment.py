@@ -1,4 +1,4 @@
-"""What makes both domains' images look alike to a classifier: three places at which a discriminator can stand."""
+"""What makes both domains' images look alike to a classifier: four places at which a discriminator can stand."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -9,15 +9,16 @@ from torch import Tensor, nn
 
 from tcm.losses import confident_confusion, domain_confusion, proxy_loss
 from tcm.methods.views import Views
-from tcm.nn.heads import discriminator, plain_discriminator, reverse_gradient
+from tcm.nn.heads import discriminator, multilinear_map, plain_discriminator, reverse_gradient
 
 
 @dataclass(frozen=True)
 class AlignmentConfig:
     """What a discriminator is not to tell apart."""
 
-    kind: Literal["domains", "proxies", "predictions"] = "domains"
-    """domains: features of both domains, counterfactuals included. proxies: features of counterfactuals and of real
+    kind: Literal["domains", "conditional", "proxies", "predictions"] = "domains"
+    """domains: features of both domains, counterfactuals included. conditional: the same together with the predicted
+    class, weighted by how sure it is (CDAN+E). proxies: features of counterfactuals and of real
     images of the domain that they were carried to (Eq. 10). predictions: class probabilities on transported source
     and on target images, weighted by how sure they are (the authors' code)."""
     weight: float = 1.0
@@ -31,6 +32,8 @@ class AlignmentConfig:
         """The discriminators, with fresh weights."""
         if self.kind == "domains":
             return DomainAlignment(discriminator(features, self.hidden))
+        if self.kind == "conditional":
+            return ConditionalAlignment(discriminator(features * classes, self.hidden))
         if self.kind == "proxies":
             return ProxyAlignment(features, self)
         return PredictionAlignment(plain_discriminator(classes, self.hidden, self.dropout))
@@ -55,6 +58,20 @@ class DomainAlignment(Alignment):
         """The domain loss on all views."""
         found = features.like(self.judge(reverse_gradient(features.flat, factor)))
         return domain_confusion(*found)
+
+
+class ConditionalAlignment(Alignment):
+    """Eq. (8) of Long et al. (2018), counterfactuals included."""
+
+    def __init__(self, judge: nn.Module):
+        super().__init__()
+        self.judge = judge
+
+    def forward(self, features: Views, logits: Views, factor: float) -> Tensor:
+        """The domain loss on all views, each with its prediction, which is a constant here."""
+        sure = logits.flat.detach().float().softmax(dim=-1)
+        judged = self.judge(reverse_gradient(multilinear_map(features.flat, sure), factor)).float()
+        return confident_confusion(*features.like(judged), *logits.like(sure))
 
 
 class ProxyAlignment(Alignment):

@@ -10,7 +10,7 @@ from torch import Tensor
 from tcm.learner import Batch
 from tcm.losses import confident_confusion, domain_confusion
 from tcm.methods.method import Method, Problem, Recipe
-from tcm.nn.heads import discriminator, reverse_gradient
+from tcm.nn.heads import discriminator, multilinear_map, reverse_gradient
 from tcm.schedules import ramp_up
 
 
@@ -64,11 +64,3 @@ class CDAN(Method):
             "classification": F.cross_entropy(logits[: both[0]], batch.labels),
             "domain": self.trade_off * domain,
         }
-
-
-def multilinear_map(features: Tensor, predictions: Tensor) -> Tensor:
-    """Every feature times every class probability: [batch, classes x features], the features of class 0 first.
-
-    The outer product of f and g, Section 3.2 of Long et al. (2018).
-    """
-    return (predictions[:, :, None] * features[:, None, :]).flatten(1)

@@ -23,6 +23,14 @@ def reverse_gradient(x: Tensor, factor: float) -> Tensor:
     return result
 
 
+def multilinear_map(features: Tensor, predictions: Tensor) -> Tensor:
+    """Every feature times every class probability: [batch, classes x features], the features of class 0 first.
+
+    The outer product of f and g, Section 3.2 of Long et al. (2018).
+    """
+    return (predictions[:, :, None] * features[:, None, :]).flatten(1)
+
+
 def bottleneck(features: int, width: int) -> nn.Sequential:
     """Linear, BatchNorm, ReLU: features -> width."""
     linear = nn.Linear(features, width)
