@@ -45,6 +45,8 @@ STUDY = {
     "control": Form("tcm", "paper-k4", "--method.mixing none"),
     "no-counterfactual": Form("tcm", "paper-k4", "--method.counterfactual 0 --method.plain 1"),
     "no-agreement": Form("tcm", "paper-k4", "--method.agreement 0"),
+    "sharpened": Form("tcm", "paper-k4", "--method.sharpness 2"),
+    "domains": Form("tcm", "paper-k4", "--method.alignment.kind domains"),
     "no-alignment": Form("tcm", "paper-k4", "--method.alignment.weight 0"),
     "head": Form("tcm", "paper-k4", "--method.head.weight 1 --method.head.vae-lr 1e-3 --method.prediction adjusted"),
     "untrained": Form("tcm", "untrained-k4"),

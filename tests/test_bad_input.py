@@ -604,6 +604,12 @@ STAGE2_CASES = (
         "--method.head.weight above 0 needs --method.source-views and --method.target-views of 1 or more",
     ),
     contradicted(
+        "predicted classes without a classifier",
+        "--method.plain 0 --method.counterfactual 0 --method.agreement 0 --method.head.weight 1 "
+        "--method.prediction adjusted",
+        "--method.alignment.kind conditional needs --method.plain or --method.counterfactual above 0",
+    ),
+    contradicted(
         "proxies without counterfactuals",
         "--method.alignment.kind proxies --method.target-views 0",
         "--method.alignment.kind proxies needs --method.source-views and --method.target-views",

@@ -85,9 +85,9 @@ def test_everything_can_be_set():
 def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
     found = jobs("digits", SuiteConfig(methods="tcm", seeds=1, ks="", quick=True))
     stage1, stage2 = found.values()
-    assert (stage1.config.steps, stage2.config.steps) == (12, 15)
+    assert (stage1.config.steps, stage2.config.steps) == (10, 9)
     assert isinstance(stage1.config, DiscoveryConfig)
-    assert stage1.config.bank.warmup == 6
+    assert stage1.config.bank.warmup == 5
 
 
 @pytest.mark.filterwarnings("ignore:.*Office-Home")

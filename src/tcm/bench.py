@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 from multiprocessing import connection, get_context
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +65,7 @@ def run_suite(
 def work_off(jobs: list[Job], done: set[str], out: Path, at_once: int, *, threads: int, quiet: bool) -> dict[str, str]:
     """Runs the jobs that are not `done`, adds their names to it, and tells what those said that failed."""
     waiting = [job for job in jobs if job.name not in done]
-    running: dict[SpawnProcess, Job] = {}
+    running: dict[ForkServerProcess, Job] = {}
     failed: dict[str, str] = {}
     with stop_requests() as stop, ProgressDisplay("suite", len(jobs), unit="run", done=len(done), quiet=quiet) as show:
         try:
@@ -99,17 +99,19 @@ def work_off(jobs: list[Job], done: set[str], out: Path, at_once: int, *, thread
     return failed
 
 
-def started(job: Job, out: Path, threads: int) -> SpawnProcess:
-    """The job's process."""
-    process = get_context("spawn").Process(target=perform, args=(job, out, threads, os.getpid()))
+def started(job: Job, out: Path, threads: int) -> ForkServerProcess:
+    """The job's process, forked from one that has imported everything and does nothing else."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=perform, args=(job, out, threads))
     process.start()
     return process
 
 
-def perform(job: Job, out: Path, threads: int, parent: int) -> None:
+def perform(job: Job, out: Path, threads: int) -> None:
     """Carries a job out in a process of its own, which writes to a log and ends when the suite does."""
     os.setsid()  # Ctrl-C reaches the suite alone, which then asks its jobs to stop
-    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     log = log_of(job, out)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
@@ -128,7 +130,10 @@ def perform(job: Job, out: Path, threads: int, parent: int) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Ends this process when the suite's was killed: another one may go on with the run."""
+    """Ends this process when the one that it was forked from is gone, as that is with the suite.
+
+    Another suite may go on with the run.
+    """
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY)
     os._exit(1)

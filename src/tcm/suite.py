@@ -38,7 +38,7 @@ PROTOCOLS = {
     "VisDA-2017": Protocol(10_000, 40, 4, 8),
     "Office-31": Protocol(10_000, 200, 4, 4),
 }
-DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 300, 250, 4
+DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 180, 200, 4
 DIGITS_KS = (1, 2, 3, 5, 7, 10)  # of Table 4
 
 
@@ -61,7 +61,7 @@ class SuiteMechanisms:
     """Stage 1 of the suite: one run for a pair of domains serves both directions, all methods and all seeds."""
 
     steps: int | None = None
-    """Training steps. Default: the paper's epochs; digits 250."""
+    """Training steps. Default: the paper's epochs; digits 200."""
     batch: int | None = None
     """Images of each domain in a step. Default: that of the authors' scripts."""
     k: int | None = None
@@ -91,7 +91,7 @@ class SuiteConfig:
     quick: bool = False
     """A look: a twentieth of all steps."""
     steps: int | None = None
-    """Training steps of stage 2. Default: the paper's; digits 300."""
+    """Training steps of stage 2. Default: the paper's; digits 180."""
     batch: int = 32
     """Images of each domain in a step of stage 2."""
     evaluate_every: int | None = None

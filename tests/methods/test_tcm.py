@@ -184,7 +184,13 @@ def test_the_teacher_of_agreement_gets_no_gradient():
         ({"agreement": 0.0, "alignment": AlignmentConfig(weight=0.0)}, {"classification"}),
         ({"head": small_head()}, {"classification", "agreement", "alignment", *HEAD_TERMS}),
         (
-            {"plain": 0.0, "counterfactual": 0.0, "agreement": 0.0, "head": small_head()},
+            {
+                "plain": 0.0,
+                "counterfactual": 0.0,
+                "agreement": 0.0,
+                "head": small_head(),
+                "alignment": AlignmentConfig("domains"),
+            },
             {"alignment", *HEAD_TERMS},
         ),
     ],

@@ -16,11 +16,11 @@ from tcm.nn.heads import discriminator, multilinear_map, plain_discriminator, re
 class AlignmentConfig:
     """What a discriminator is not to tell apart."""
 
-    kind: Literal["domains", "conditional", "proxies", "predictions"] = "domains"
-    """domains: features of both domains, counterfactuals included. conditional: the same together with the predicted
-    class, weighted by how sure it is (CDAN+E). proxies: features of counterfactuals and of real
-    images of the domain that they were carried to (Eq. 10). predictions: class probabilities on transported source
-    and on target images, weighted by how sure they are (the authors' code)."""
+    kind: Literal["conditional", "domains", "proxies", "predictions"] = "conditional"
+    """domains: features of both domains, counterfactuals included (DANN). conditional: the same, each together with the
+    predicted class and weighted by how sure that is (CDAN+E). proxies: features of counterfactuals and of real images
+    of the domain that they were carried to (Eq. 10). predictions: class probabilities on transported source and on
+    target images, weighted by how sure they are (the authors' code)."""
     weight: float = 1.0
     """alpha, the weight of this term; its reversed gradient grows with progress."""
     hidden: int = 1024

@@ -50,8 +50,9 @@ class TCMConfig:
     """Weight of the classification of their counterfactuals, under the same label."""
     agreement: float = 1.0
     """Weight of the agreement of a target image's views with the mean of their predictions."""
-    sharpness: float = 2.0
-    """Power that the mean prediction is raised to before the views learn from it; 1 leaves it as it is."""
+    sharpness: float = 1.0
+    """Power that the mean prediction is raised to before the views learn from it; 1 leaves it as it is. Above 1 it
+    makes predictions sure, and with many classes the rare ones vanish."""
     alignment: AlignmentConfig = field(default_factory=AlignmentConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
     prediction: Literal["average", "single", "adjusted"] = "average"
@@ -81,6 +82,7 @@ class TCMConfig:
             ("alignment.kind predictions", aligned == "predictions", views, seen),
             ("prediction adjusted", self.prediction == "adjusted", head, self.head.weight),
             (f"prediction {self.prediction}", self.prediction != "adjusted", labels, self.classifies),
+            ("alignment.kind conditional", aligned == "conditional", labels, self.classifies),
         ]
         for part, wanted, needed, there in needs:
             if wanted and not there:
