@@ -17,6 +17,7 @@ from tcm.select import (
     SCORES,
     TEMPERATURE,
     agreement,
+    collapse,
     embedded_validation,
     importance_weights,
     information,
@@ -268,3 +269,18 @@ def test_agreement_is_over_all_evaluations_and_in_each_run():
     assert found["snd"].regret_in_runs == pytest.approx((0.7 - 0.3 + 0) / 2)
     assert math.isnan(agreement([other])["source"].correlation)
     assert agreement([]) == {}
+
+
+@pytest.mark.parametrize(("used", "warned"), [(2, True), (4, True), (5, False), (10, False)])
+def test_predictions_that_use_less_than_half_of_the_classes_are_a_collapse(used: int, warned: bool):
+    probabilities = torch.eye(10)[torch.arange(60) % used] * 0.9 + 0.1 / 10
+    probabilities = torch.where(torch.arange(10) < used, probabilities, 0)
+    probabilities = probabilities / probabilities.sum(dim=1, keepdim=True)
+    row = {"select/entropy": negative_entropy(probabilities), "select/information": information(probabilities)}
+    said = collapse([{"loss": 1.0}, row, {"loss": 0.5}], 10)
+    assert said.startswith(f"The predictions on the target use about {used} of the 10 classes") == warned
+    assert bool(said) == warned
+
+
+def test_without_scores_nothing_is_said_of_a_collapse():
+    assert collapse([{"step": 1, "source/accuracy": 0.5}], 10) == ""

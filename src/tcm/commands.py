@@ -28,6 +28,7 @@ from tcm.pipeline import FitConfig, fit_both
 from tcm.predict import predict_folder
 from tcm.results import read_rows
 from tcm.run import Run, read_json, write_atomically
+from tcm.select import collapse
 from tcm.suite import SuiteConfig
 from tcm.table import result_tables
 from tcm.typeset import FORMATS, Format, terminal
@@ -95,7 +96,7 @@ def train_method(name: str, config: TrainConfig[Any], out: Path, quiet: bool = F
         print(f"{out} is finished; nothing to do. tcm report {out} shows it.")
         return 0
     Console().print(scores_table([read_json(out / "evaluation.json")]))
-    print_head_remarks(out)
+    print_remarks(out)
     if not quiet:
         print(f"The model: {Run(out).model_file}; a page about it: tcm report {out}")
     return 0
@@ -111,17 +112,18 @@ def fit(config: FitConfig, out: Path, quiet: bool = False) -> int:
         return 0
     page = write_report([stages.classifier, stages.mechanisms], out / "report")
     Console().print(scores_table([read_json(stages.classifier / "evaluation.json")]))
-    print_head_remarks(stages.classifier)
+    print_remarks(stages.classifier)
     if not quiet:
         print(f"The model: {Run(stages.classifier).model_file}; tcm predict {stages.classifier} classifies new images")
         print(f"The report: {page}")
     return 0
 
 
-def print_head_remarks(run: Path) -> None:
-    """What is wrong with the run's causal head, one line each; nothing for a run without one."""
-    found = head_metrics(Run(run).metrics())
-    for remark in head_remarks(found) if found else []:
+def print_remarks(run: Path) -> None:
+    """What is wrong with the run's predictions or its causal head, one line each; nothing where all is well."""
+    rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
+    found = head_metrics(rows)
+    for remark in filter(None, [collapse(rows, len(classes)), *(head_remarks(found) if found else [])]):
         print(remark)
 
 

@@ -122,6 +122,22 @@ def scores(
     return {PREFIX + name: value for name, value in found.items() if math.isfinite(value)}
 
 
+def collapse(rows: Rows, classes: int) -> str:
+    """A warning if the newest model gives target images less than half of the classes; nothing otherwise.
+
+    The number of classes in use is exp(H(mean p)), the same for any order of the images and for any target labels.
+    """
+    names = PREFIX + "information", PREFIX + "entropy"
+    scored = [[row[name] for name in names] for row in rows if all(name in row for name in names)]
+    if not scored:
+        return ""
+    used = math.exp(scored[-1][0] - scored[-1][1])
+    if used >= classes / 2:
+        return ""
+    found = f"The predictions on the target use about {used:.0f} of the {classes} classes"
+    return f"{found}: unless the target has so few, training has collapsed onto them"
+
+
 class Selected(NamedTuple):
     """The evaluation that a rule chooses."""
 

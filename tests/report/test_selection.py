@@ -1,6 +1,7 @@
 """What the page says of selection rules."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,3 +48,14 @@ def test_the_page_says_which_images_validate(make_run: MakeRun, held_out: float 
 )
 def test_without_scores_or_labels_there_is_no_table(make_run: MakeRun, settings: dict[str, Any]):
     assert TITLE not in page_of(make_run("run", **settings)).text
+
+
+def test_a_collapse_is_named_in_plain_words(make_run: MakeRun):
+    run = make_run("run", selection=("entropy", "information"))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    classes = json.loads((run / "evaluation.json").read_text())["classes"]
+    for used, named in ((len(classes), False), (1, True)):
+        rows[-1] |= {"select/entropy": -0.1, "select/information": math.log(used) - 0.1}
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        said = f"The predictions on the target use about 1 of the {len(classes)} classes: unless the target has so few"
+        assert (said in page_of(run).text) == named

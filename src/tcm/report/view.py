@@ -26,6 +26,7 @@ from tcm.report.scores import (
     wilson_interval,
 )
 from tcm.report.selection import Choice, choices
+from tcm.select import collapse
 
 SAMPLES = 24  # images shown of each domain
 
@@ -63,6 +64,7 @@ class RunView:
     unmeasured: Unmeasured | None
     readings: list[Reading]
     choices: list[Choice]
+    collapse: str  # a warning, or nothing
     head: HeadView | None
     mechanisms: MechanismsView | None
     settings: dict[str, str]
@@ -99,6 +101,7 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
         readings=reading_rows(evaluation) if evaluation else [],
         choices=choices(record) if evaluation else [],
+        collapse=collapse(record.history, len(evaluation.classes)) if evaluation else "",
         head=head_view(record),
         mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
