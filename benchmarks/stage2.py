@@ -110,7 +110,7 @@ def main() -> None:
                 print(f"tcm transport runs/mechanisms/{name}-s{seed}")
         for name, (method, mechanisms, options) in STUDY.items():
             for seed in SEEDS:
-                words = [f"tcm train {method} --data.benchmark digits", options, f"--seed {seed}"]
+                words = [f"tcm train {method} --data.benchmark digits --evaluate-every 600", options, f"--seed {seed}"]
                 given = f"--mechanisms runs/mechanisms/{mechanisms}-s{seed}"
                 print(*filter(None, words), given, f"--out runs/stage2/{name}-s{seed}")
         return

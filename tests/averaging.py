@@ -44,7 +44,7 @@ class Averaging(Method):
     def averaged_answer(self, images: Tensor, made: Tensor) -> Answer:
         views = torch.cat([images[None], made])
         found = super().answer(views.flatten(0, 1))
-        logits, features = (part.unflatten(0, views.shape[:2]) for part in found)
+        logits, features = (part.unflatten(0, views.shape[:2]) for part in (found.logits, found.features))
         return Answer(logits.mean(dim=0), features[0])
 
     def answer(self, images: Tensor) -> Answer:

@@ -20,7 +20,7 @@ class Reader:
 def test_every_image_gets_its_own_prediction_also_in_the_last_batch():
     images = torch.zeros(11, 6, 6, 3, dtype=torch.uint8)
     images[:, 1, 1, 0] = torch.arange(11) % 5
-    found = probabilities(make_fabric("cpu", "fp32"), Reader(), images, crop=4, batch=4)
+    found = probabilities(make_fabric("cpu", "fp32"), Reader().predict, images, crop=4, batch=4)
     assert found.shape == (11, 5)
     assert torch.equal(found.argmax(dim=1), torch.arange(11) % 5)
     torch.testing.assert_close(found.sum(dim=1), torch.ones(11))
@@ -30,10 +30,11 @@ def test_probabilities_and_features_come_of_one_pass():
     method, passes = ERMConfig().build(Problem(5, BackboneConfig("small").build())).eval(), []
     method.backbone.register_forward_hook(lambda *_: passes.append(1))
     images = torch.randint(256, (11, 32, 32, 3), dtype=torch.uint8)
-    found = predicted(make_fabric("cpu", "fp32"), method, images, crop=32, batch=4)
+    found = predicted(make_fabric("cpu", "fp32"), method.answer, images, crop=32, batch=4)
     assert len(passes) == 3
     torch.testing.assert_close(found.features, method.features(images.permute(0, 3, 1, 2) / 255).detach())
-    assert torch.equal(found.probabilities, probabilities(make_fabric("cpu", "fp32"), method, images, 32, batch=4))
+    alone = probabilities(make_fabric("cpu", "fp32"), method.predict, images, 32, batch=4)
+    assert torch.equal(found.probabilities, alone)
 
 
 def test_the_two_accuracies_differ_where_classes_differ_in_size():

@@ -16,10 +16,11 @@ from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
-from tcm.evaluate import probabilities
+from tcm.evaluate import judged, probabilities
 from tcm.experiment import TrainConfig, load_trained, train
 from tcm.learner import Batch
 from tcm.mechanisms.discovery import load_mechanisms
+from tcm.methods.erm import ERMConfig
 from tcm.run import Run
 from tcm.select import SCORES
 from tcm.settings import make_fabric
@@ -105,7 +106,7 @@ def test_with_images_held_out_resume_is_exact_and_they_are_scored(
     assert rows == [row for row in resumed.metrics() if "target/accuracy" in row]
     held_out = held_out_images(digits.source, 0.25, config.seed)
     method = load_trained(whole.folder).method
-    found = probabilities(make_fabric("cpu", "fp32"), method, digits.source.images[held_out], crop=32)
+    found = probabilities(make_fabric("cpu", "fp32"), method.predict, digits.source.images[held_out], crop=32)
     right = (found.argmax(dim=1) == digits.source.labels[held_out]).double().mean()
     assert rows[-1]["select/source"] == pytest.approx(float(right))
     plain = Run(finished).load_model()[0]
@@ -154,7 +155,7 @@ def test_a_saved_model_needs_no_file_but_its_own(mechanisms: Path, digits: Task,
         shutil.copy(run / name, alone)
     trained = load_trained(alone)
     assert isinstance(trained.method, Averaging)
-    found = probabilities(make_fabric("cpu", "fp32"), trained.method, digits.target.images, crop=32)
+    found = probabilities(make_fabric("cpu", "fp32"), trained.method.predict, digits.target.images, crop=32)
     assert np.array_equal(found.numpy(), expected)
     main(["evaluate", str(alone), "-q"])
     assert np.array_equal(np.load(alone / "evaluation.npz")["probabilities"], expected)
@@ -182,3 +183,17 @@ def test_the_command_line_explains_mechanisms(capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit):
             main(["train", name, "--help"])
         assert "--mechanisms" in capsys.readouterr().out
+
+
+def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: list[int] = []
+    monkeypatch.setattr("tcm.experiment.judged", lambda *given: (seen.append(1), judged(*given))[1])
+    config = TrainConfig(
+        data=DataConfig(benchmark="digits"), method=ERMConfig(), steps=4, evaluate_every=2, batch=8, device="cpu"
+    )
+    train("erm", config, tmp_path / "run", quiet=True)
+    assert len(seen) == 2
+    rows = [row for row in Run(tmp_path / "run").metrics() if "target/accuracy" in row]
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert rows[-1]["target/accuracy"] == told["target"]["accuracy"]
+    assert rows[-1]["source/accuracy"] == told["source"]["accuracy"]

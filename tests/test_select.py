@@ -218,7 +218,7 @@ def test_a_model_that_has_run_away_has_no_scores():
 
 def test_no_score_can_be_given_target_labels():
     assert list(inspect.signature(scores).parameters) == ["source", "labels", "target", "held_out", "device"]
-    assert Predicted._fields == ("probabilities", "features")
+    assert Predicted._fields == ("probabilities", "features", "others")
 
 
 ROWS = [

@@ -1,7 +1,8 @@
 """From a trained method to predictions, and from predictions to scores."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,18 +12,11 @@ from torch import Tensor
 
 from tcm.data.augment import as_input, centre_cuts, cut, squares
 from tcm.data.store import ImageStore
-from tcm.methods.method import Method
+from tcm.data.task import Task
+from tcm.methods.method import Answer, Method
 
 T = TypeVar("T")
 BATCH = 256
-
-
-class Predictor(Protocol):
-    """Anything that turns images into logits."""
-
-    def predict(self, images: Tensor) -> Tensor:
-        """Logits [batch, classes]."""
-        ...
 
 
 class Scores(NamedTuple):
@@ -45,6 +39,14 @@ class Predicted(NamedTuple):
 
     probabilities: Tensor  # [n, classes]
     features: Tensor  # [n, width]: what the classifier reads
+    others: Mapping[str, Tensor] = MappingProxyType({})  # by name, those of the model read in other ways
+
+
+class Judged(NamedTuple):
+    """What a method says of both domains."""
+
+    source: Predicted
+    target: Predicted
 
 
 def passes(fabric: Fabric, read: Callable[[Tensor], T], images: Tensor, crop: int, batch: int) -> Iterator[T]:
@@ -56,29 +58,47 @@ def passes(fabric: Fabric, read: Callable[[Tensor], T], images: Tensor, crop: in
         yield found
 
 
-def readings(
-    fabric: Fabric, read: Callable[[Tensor], dict[str, Tensor]], images: Tensor, crop: int, batch: int = BATCH
-) -> dict[str, Tensor]:
-    """Class probabilities [n, classes] on the CPU by the names that `read` gives to its logits."""
-    found: dict[str, list[Tensor]] = {}
-    for some in passes(fabric, read, images, crop, batch):
-        for name, logits in some.items():
-            found.setdefault(name, []).append(logits.float().softmax(dim=1))
-    return {name: torch.cat(parts).cpu() for name, parts in found.items()}
-
-
-def predicted(fabric: Fabric, method: Method, images: Tensor, crop: int, batch: int = BATCH) -> Predicted:
+def predicted(
+    fabric: Fabric, answer: Callable[[Tensor], Answer], images: Tensor, crop: int, batch: int = BATCH
+) -> Predicted:
     """Class probabilities and features of uint8 images [n, size, size, 3], centre-cropped, in one pass."""
     found = [
-        (answer.logits.float().softmax(dim=1), answer.features.float())
-        for answer in passes(fabric, method.answer, images, crop, batch)
+        Predicted(
+            _sure(some.logits), some.features.float(), {name: _sure(logits) for name, logits in some.others.items()}
+        )
+        for some in passes(fabric, answer, images, crop, batch)
     ]
-    return Predicted(*(torch.cat(parts).cpu() for parts in zip(*found, strict=True)))
+    return Predicted(
+        _joined(some.probabilities for some in found),
+        _joined(some.features for some in found),
+        {name: _joined(some.others[name] for some in found) for name in found[0].others},
+    )
 
 
-def probabilities(fabric: Fabric, method: Predictor, images: Tensor, crop: int, batch: int = BATCH) -> Tensor:
+def judged(fabric: Fabric, method: Method, task: Task, crop: int) -> Judged:
+    """Both domains: the target's images by the method's answer, the source's by the fast one.
+
+    Inverse mechanisms carry target images to the source; images that are there already they are trained to leave.
+    """
+    return Judged(
+        predicted(fabric, method.answer_fast, task.source.images, crop),
+        predicted(fabric, method.answer, task.target.images, crop),
+    )
+
+
+def probabilities(
+    fabric: Fabric, predict: Callable[[Tensor], Tensor], images: Tensor, crop: int, batch: int = BATCH
+) -> Tensor:
     """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped."""
-    return readings(fabric, lambda some: {"": method.predict(some)}, images, crop, batch)[""]
+    return _joined(_sure(logits) for logits in passes(fabric, predict, images, crop, batch))
+
+
+def _sure(logits: Tensor) -> Tensor:
+    return logits.float().softmax(dim=1)
+
+
+def _joined(parts: Iterable[Tensor]) -> Tensor:
+    return torch.cat(list(parts)).cpu()
 
 
 def score(predicted: Tensor, labels: Tensor, classes: int) -> Scores | None:

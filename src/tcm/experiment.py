@@ -14,7 +14,7 @@ from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, shown
-from tcm.evaluate import accuracies, centred, predicted
+from tcm.evaluate import Judged, accuracies, centred, judged
 from tcm.mechanisms.handover import Handover, open_handover, rebuilt_inverse
 from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
 from tcm.methods.method import Method, Problem, uses_counterfactuals
@@ -96,8 +96,12 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     run.write_environment(str(fabric.device))
     place(fabric, method, config)
 
+    found: Judged | None = None
+
     def evaluate() -> dict[str, float]:
-        source, target = (predicted(fabric, method, store.images, config.data.view.crop) for store in task)
+        nonlocal found
+        found = judged(fabric, method, task, config.data.view.crop)
+        source, target = found
         known = accuracies("source", source.probabilities, task.source)
         known |= accuracies("target", target.probabilities, task.target)
         return known | scores(source, task.source.labels, target, held_out, fabric.device) | method.diagnostics()
@@ -106,18 +110,20 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     fit(
         fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet
     )
-    conclude(fabric, method.eval(), task, config.data.view.crop)
-    write_outcome(run, fabric, name, method, task, crop=config.data.view.crop, step=config.rhythm.steps)
+    # The last evaluation was of the last step, unless that was taken by a process that was stopped right after it.
+    if conclude(fabric, method.eval(), task, config.data.view.crop) or found is None:
+        found = judged(fabric, method, task, config.data.view.crop)
+    write_outcome(run, name, task, found, config.rhythm.steps)
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), {**about, "inverse": given.about} if given else about)
     return True
 
 
 @torch.inference_mode()
-def conclude(fabric: Fabric, method: Method, task: Task, crop: int) -> None:
-    """What a method has to do after its last step, in evaluation mode."""
+def conclude(fabric: Fabric, method: Method, task: Task, crop: int) -> bool:
+    """What a method has to do after its last step, in evaluation mode; whether that was anything."""
     with fabric.autocast(), torch.compiler.set_stance("force_eager"):
-        method.conclude(centred(task.target.images, crop, fabric.device))
+        return method.conclude(centred(task.target.images, crop, fabric.device))
 
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:
@@ -169,6 +175,5 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         now, then = (", ".join(names) for names in (task.source.classes, trained.classes))
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new --out")
-    return write_outcome(
-        Run(folder), fabric, trained.name, trained.method, task, crop=config.data.view.crop, step=config.rhythm.steps
-    )
+    found = judged(fabric, trained.method, task, config.data.view.crop)
+    return write_outcome(Run(folder), trained.name, task, found, config.rhythm.steps)

@@ -7,25 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
-from tcm.evaluate import accuracies, probabilities, readings, score
-from tcm.methods.method import Method
+from tcm.evaluate import Judged, accuracies, score
 from tcm.run import Run, write_atomically
 
 SAMPLES, SHOWN, THUMBNAIL = 12, 24, 96  # images of each domain and of the gallery that a run keeps, and their side
 
 
-def write_outcome(
-    run: Run, fabric: Fabric, name: str, method: Method, task: Task, *, crop: int, step: int
-) -> dict[str, Any]:
-    """Predicts both domains and writes evaluation.json (scores) and evaluation.npz (predictions and a few images)."""
-    on_source = probabilities(fabric, method, task.source.images, crop)
-    read = readings(fabric, method.readings, task.target.images, crop)
-    on_target = read.pop("")
+def write_outcome(run: Run, name: str, task: Task, found: Judged, step: int) -> dict[str, Any]:
+    """Writes evaluation.json (scores) and evaluation.npz (predictions and a few images)."""
+    on_target = found.target.probabilities
     scores = score(on_target, task.target.labels, len(task.source.classes))
     summary = {
         "method": name,
@@ -36,7 +30,7 @@ def write_outcome(
             "name": task.source.name,
             "images": len(task.source),
             "classes": len(task.source.classes),
-            **_short(accuracies("source", on_source, task.source)),
+            **_short(accuracies("source", found.source.probabilities, task.source)),
         },
         "target": {
             "name": task.target.name,
@@ -44,7 +38,9 @@ def write_outcome(
             "labelled": int((task.target.labels >= 0).sum()),
             "accuracy": scores.accuracy if scores else None,
             "mean_class_accuracy": scores.mean_class_accuracy if scores else None,
-            "readings": {name: _short(accuracies("target", found, task.target)) for name, found in read.items()},
+            "readings": {
+                name: _short(accuracies("target", other, task.target)) for name, other in found.target.others.items()
+            },
         },
         "classes": list(task.source.classes),
     }

@@ -10,7 +10,7 @@ from tcm.data.folders import images_below
 from tcm.data.images import BadImage, decode, resized
 from tcm.data.reading import read_all
 from tcm.errors import InputError, shown
-from tcm.evaluate import BATCH, readings
+from tcm.evaluate import BATCH, probabilities
 from tcm.experiment import load_trained
 from tcm.settings import make_fabric
 
@@ -39,8 +39,8 @@ def predict_folder(
 
     def classify() -> None:
         images = torch.from_numpy(np.stack([image for _, image in waiting]))
-        found = readings(fabric, lambda some: {"": predict(some)}, images, crop, min(BATCH, len(images)))
-        confidences, guesses = found[""].max(dim=1)
+        found = probabilities(fabric, predict, images, crop, min(BATCH, len(images)))
+        confidences, guesses = found.max(dim=1)
         names = [trained.classes[guess] for guess in guesses.tolist()]
         rows.extend(zip([path for path, _ in waiting], names, confidences.tolist(), strict=True))
         waiting.clear()

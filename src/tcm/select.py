@@ -105,7 +105,8 @@ def scores(
     `labels` are the source's; there is no place for the target's. dev and source look at the source images that
     `held_out` marks, bool [n], which training did not see. Without any they look at those it did see: optimistic.
     """
-    if not all(bool(part.isfinite().all()) for part in (*source, *target)):
+    told = (part for domain in (source, target) for part in (domain.probabilities, domain.features))
+    if not all(bool(part.isfinite().all()) for part in told):
         return {}
     fitted = source.features if held_out is None else source.features[~held_out]
     validation = torch.ones(len(labels), dtype=torch.bool) if held_out is None else held_out

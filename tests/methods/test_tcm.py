@@ -1,6 +1,7 @@
 """Stage 2 with counterfactuals: what the terms are, what the presets set, and what a prediction is made of."""
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import SGD, Adam
 
+from tcm.evaluate import judged
 from tcm.learner import Batch, Counterfactuals
 from tcm.losses import agreement
 from tcm.methods.alignment import AlignmentConfig
@@ -20,6 +22,7 @@ from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.nn.vae import VAEConfig
 from tcm.schedules import ramp_up
+from tcm.settings import make_fabric
 
 K, COUNT, CLASSES = 3, 4, 5
 HEAD_TERMS = {"label", "adjusted", "proxy", "vae"}
@@ -351,6 +354,11 @@ def test_every_parameter_is_in_one_optimizer_and_the_vaes_in_adam(preset: Preset
     assert (group["lr"], group["weight_decay"]) == (1e-3, method.recipe.weight_decay)
 
 
+def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
+    answer = method.answer(images)
+    return {"": answer.logits, **answer.others}
+
+
 @pytest.mark.parametrize(
     ("prediction", "names"),
     [
@@ -364,7 +372,7 @@ def test_readings_are_the_prediction_and_what_it_is_to_be_compared_with(predicti
     losses(method)  # makes the moments of the proxies known
     assert method.head is not None
     method.head.target.variance.mul_(0.01)  # a density so narrow that its weights are far from uniform
-    read = method.eval().readings(images)
+    read = readings(method.eval(), images)
     assert list(read) == names
     assert all(logits.shape == (COUNT, CLASSES) for logits in read.values())
     assert torch.equal(method.predict(images), read[""])
@@ -379,10 +387,26 @@ def test_readings_are_the_prediction_and_what_it_is_to_be_compared_with(predicti
 def test_in_a_hurry_the_prediction_is_the_reading_fast_and_asks_no_mechanism(prediction, features):
     method, images = small(prediction=prediction, features=features, head=small_head()), random_batch().target
     losses(method)
-    read = method.eval().readings(images)["fast"]
+    read = readings(method.eval(), images)["fast"]
     torch.testing.assert_close(without_mechanisms(method).predict_fast(images), read)
     with pytest.raises(AssertionError, match="mechanisms are asked"):
         method.predict(images)
+
+
+@pytest.mark.parametrize("prediction", ["average", "adjusted"])
+def test_source_images_are_judged_without_mechanisms_and_target_images_with(prediction):
+    method = small(prediction=prediction, head=small_head()).eval()
+    images = torch.randint(256, (2, COUNT, 32, 32, 3), dtype=torch.uint8)
+    task: Any = SimpleNamespace(source=SimpleNamespace(images=images[0]), target=SimpleNamespace(images=images[1]))
+    found = judged(make_fabric("cpu", "fp32"), method, task, 32)
+    seen = images.permute(0, 1, 4, 2, 3) / 255
+    answers = method.answer_fast(seen[0]), method.answer(seen[1])
+    for ours, its in zip(found, answers, strict=True):
+        torch.testing.assert_close(ours.probabilities, its.logits.softmax(dim=1).detach())
+        torch.testing.assert_close(ours.features, its.features.detach())
+        assert ours.others.keys() == its.others.keys()
+    assert "fast" in found.target.others
+    assert not found.source.others
 
 
 def test_a_single_prediction_asks_no_mechanism():
@@ -429,7 +453,7 @@ def test_an_adjusted_prediction_gives_the_head_the_image_and_its_k_counterfactua
     images, head = random_batch().target, method.eval().head
     assert head is not None
     x, *x_hat = (method.looked_at(view) for view in (images, *method.inverse_counterfactuals(images)))
-    read = method.readings(images)
+    read = readings(method, images)
     torch.testing.assert_close(read[""], head.predict(x, torch.stack(x_hat)))
     torch.testing.assert_close(read["fast"], head.predict_with_mean(x))
     torch.testing.assert_close(read["f_y alone"], head.predict_alone(x))

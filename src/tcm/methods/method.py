@@ -1,8 +1,9 @@
 """Stage 2: what every classification method shares. A new one writes `losses` and little else."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -64,6 +65,7 @@ class Answer(NamedTuple):
 
     logits: Tensor  # [batch, classes]
     features: Tensor  # [batch, width], of the layer that the logits are read from
+    others: Mapping[str, Tensor] = MappingProxyType({})  # by name, logits to compare with: the model read in other ways
 
 
 class Method(Learner):
@@ -95,24 +97,26 @@ class Method(Learner):
         features = self.features(images)
         return Answer(self.classifier(features), features)
 
+    def answer_fast(self, images: Tensor) -> Answer:
+        """The answer for users in a hurry, and of source images, which need no counterfactuals; most methods have but
+        one."""
+        return self.answer(images)
+
     def predict(self, images: Tensor) -> Tensor:
         """Logits [batch, classes] of target images."""
         return self.answer(images).logits
-
-    def readings(self, images: Tensor) -> dict[str, Tensor]:
-        """The prediction under the name "" and, by other names, logits to compare it with."""
-        return {"": self.predict(images)}
 
     def class_scores(self, images: Tensor) -> Tensor:
         """Scores [batch, classes] before any softmax, whose gradient tells what in an image speaks for a class."""
         return self.predict(images)
 
     def predict_fast(self, images: Tensor) -> Tensor:
-        """The prediction for users in a hurry; most methods have but one."""
-        return self.predict(images)
+        """The prediction for users in a hurry."""
+        return self.answer_fast(images).logits
 
-    def conclude(self, images: Iterable[Tensor]) -> None:
-        """What is still to do after the last step with all target images, in batches."""
+    def conclude(self, images: Iterable[Tensor]) -> bool:
+        """What is still to do after the last step with all target images, in batches; whether that was anything."""
+        return False
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics are to tell of the weights at every evaluation."""

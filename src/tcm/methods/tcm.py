@@ -190,21 +190,14 @@ class TCM(Method):
 
     def answer(self, images: Tensor) -> Answer:
         """log P(Y | do(X)) of target images, or logits with the same order (Algorithm 2), and the features of the image
-        itself: what the causal head is given where it predicts, else what the plain classifier reads."""
-        features, logits = self._read(images)
-        return Answer(logits[""], features if self.config.prediction == "adjusted" else self.narrowed(features))
+        itself: what the causal head is given where it predicts, else what the plain classifier reads.
 
-    def readings(self, images: Tensor) -> dict[str, Tensor]:
-        """The prediction and, by name, other ways to read the model: fast, without an image's own counterfactuals (for
-        the causal head with E[x_hat]); f_y alone, without h_y; two choices of P(x_hat | S)."""
-        return self._read(images)[1]
-
-    def _read(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The `looked_at` features of the images themselves, and `readings`."""
+        Other ways to read the model: fast, without an image's own counterfactuals (for the causal head with E[x_hat]);
+        f_y alone, without h_y; two choices of P(x_hat | S).
+        """
         config = self.config
         if config.prediction == "single":
-            features = self.looked_at(images)
-            return features, {"": self.classified(features)}
+            return self.answer_fast(images)
         made = self.made_of(images)
         mixing = config.mixing if config.prediction == "average" else "one"
         views = predicted_views(images, made, mixing)
@@ -213,15 +206,23 @@ class TCM(Method):
         x, x_hat = features[0], features[1:]
         if config.prediction == "average":
             logits = self.classified(flat).unflatten(0, views.shape[:2])
-            return x, {"": averaged(logits), "fast": logits[0]}
+            return Answer(averaged(logits), self.narrowed(x), {"fast": logits[0]})
         assert self.head
-        return x, {
-            "": self.head.predict(x, x_hat),
+        others = {
             "fast": self.head.predict_with_mean(x),
             "f_y alone": self.head.predict_alone(x),
             "uniform weights": self.head.predict(x, x_hat, "uniform"),
             "gaussian weights": self.head.predict(x, x_hat, "gaussian"),
         }
+        return Answer(self.head.predict(x, x_hat), x, others)
+
+    def answer_fast(self, images: Tensor) -> Answer:
+        """Without the image's own counterfactuals, at the price of the bare backbone."""
+        features = self.looked_at(images)
+        if self.config.prediction == "adjusted":
+            assert self.head
+            return Answer(self.head.predict_with_mean(features), features)
+        return Answer(self.classified(features), self.narrowed(features))
 
     def view_logits(self, images: Tensor) -> Tensor:
         """The plain classifier's logits [views, batch, classes] of images and, behind them, their counterfactuals."""
@@ -243,20 +244,14 @@ class TCM(Method):
         """The counterfactuals of target images: in a control without mechanisms the images themselves."""
         return images[None] if self.config.mixing == "none" else self.inverse_counterfactuals(images)
 
-    def predict_fast(self, images: Tensor) -> Tensor:
-        """The prediction without the image's own counterfactuals, at the price of the bare backbone."""
-        features = self.looked_at(images)
-        if self.config.prediction == "adjusted":
-            assert self.head
-            return self.head.predict_with_mean(features)
-        return self.classified(features)
-
-    def conclude(self, images: Iterable[Tensor]) -> None:
+    def conclude(self, images: Iterable[Tensor]) -> bool:
         """Makes P(x_hat | S = t) exact, from all target images."""
-        if self.head:
-            self.head.target.reset()
-            for some in images:
-                self.head.target.update(self.looked_at(self.made_of(some).flatten(0, 1)))
+        if not self.head:
+            return False
+        self.head.target.reset()
+        for some in images:
+            self.head.target.update(self.looked_at(self.made_of(some).flatten(0, 1)))
+        return True
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics tell of the causal head."""
