@@ -327,9 +327,10 @@ def bench_command(options: list[str]) -> Callable[..., int]:
         config: Annotated[SuiteConfig, tyro.conf.arg(name="")] = SuiteConfig(),
         method: Annotated[Any, tyro.conf.arg(constructor=type(start))] = start,
         jobs: int | None = None,
+        report: bool = True,
         quiet: bool = False,
     ) -> int:
-        return commands.bench(benchmark, config, method, out, jobs, quiet)
+        return commands.bench(benchmark, config, method, out, jobs, report, quiet)
 
     bench.__doc__ = f"""{COMMANDS["bench"].purpose}
 
@@ -338,7 +339,8 @@ def bench_command(options: list[str]) -> Callable[..., int]:
         out: Folder of the suite. Repeating the command continues it.
         method: The settings of each method.
         jobs: Runs at once. Default: on a CPU one a core, on a GPU one.
-        quiet: No progress, only the result.
+        report: Draw the figures and write the report.
+        quiet: No progress, only the table.
     """
     return bench
 

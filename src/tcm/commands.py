@@ -30,6 +30,7 @@ from tcm.results import read_rows
 from tcm.run import Run, read_json, write_atomically
 from tcm.select import collapse
 from tcm.suite import SuiteConfig
+from tcm.suite_runs import in_order
 from tcm.table import result_tables
 from tcm.typeset import FORMATS, Format, terminal
 
@@ -307,18 +308,32 @@ def report(runs: tuple[Path, ...], out: Path | None = None, quiet: bool = False)
 
 
 def bench(
-    benchmark: str, config: SuiteConfig, settings: Any, out: Path, jobs: int | None = None, quiet: bool = False
+    benchmark: str,
+    config: SuiteConfig,
+    settings: Any,
+    out: Path,
+    jobs: int | None = None,
+    report: bool = True,
+    quiet: bool = False,
 ) -> int:
-    """Runs a suite, writes its tables into its folder and prints them; 1 if a run failed."""
+    """Runs a suite, writes its tables, figures and report into its folder and prints the table; 1 if a run failed."""
     store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet)
     for name, said in failed.items():
         print(f"failed: {name}: {said}", file=sys.stderr)
     if finished:
-        tables = result_tables(read_rows([store]), "last", None, quoted=True)
+        rows = in_order(read_rows([store]))
+        tables = result_tables(rows, "last", None, quoted=True)
         for format in ("markdown", "latex", "csv", "html"):
             write_atomically(store.with_name("table" + SUFFIXES[format]), FORMATS[format](tables).encode())
         print(terminal(tables, Console().width) if sys.stdout.isatty() else FORMATS["terminal"](tables), end="")
-        print(f"The results: {store}")
+        if not quiet:
+            print(f"The results: {store}")
+        if report:
+            from tcm.report.suite import write_suite_report
+
+            page = write_suite_report(benchmark, config, store, rows, tables, failed, quiet)
+            if not quiet:
+                print(f"The report: {page}")
     return 1 if failed else 0
 
 

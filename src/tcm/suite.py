@@ -195,8 +195,7 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
         images = max(pair.source.images, pair.target.images)
         steps = protocol.epochs * images // max(given(config.mechanisms.batch, protocol.batch), 1)
         code = transfer.code.replace(">", "2")
-        pair_name = f"{pair.source.short}-{pair.target.short}"
-        found.append(SuiteTask(code, data[transfer], pair_name, data[pair], protocol, steps))
+        found.append(SuiteTask(code, data[transfer], pair_name(transfer), data[pair], protocol, steps))
     return found
 
 
@@ -204,6 +203,12 @@ def learned(transfer: Transfer) -> Transfer:
     """The direction in which a pair's mechanisms are learned: the same for a task and its reverse."""
     source, target = sorted((transfer.source, transfer.target), key=lambda domain: domain.short)
     return Transfer(source, target)
+
+
+def pair_name(transfer: Transfer) -> str:
+    """The folder of a pair's mechanisms."""
+    pair = learned(transfer)
+    return f"{pair.source.short}-{pair.target.short}"
 
 
 def with_sizes(data: DataConfig, config: SuiteConfig) -> DataConfig:

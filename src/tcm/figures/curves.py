@@ -116,14 +116,19 @@ def curves_figure(
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if percent:
-        low, high = axes.get_ylim()
-        if high - low < _LEAST_RANGE:
-            axes.set_ylim((low + high - _LEAST_RANGE) / 2, (low + high + _LEAST_RANGE) / 2)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+        mark_percent(axes)
     if named:
         title = "band: mean ± standard deviation over seeds" if banded else None
         _write_legend(figure, lines, list(drawn), columns, title)
     return figure
+
+
+def mark_percent(axes: Axes) -> None:
+    """Shares as percentages up the axis, over no less than two of them."""
+    low, high = axes.get_ylim()
+    if high - low < _LEAST_RANGE:
+        axes.set_ylim((low + high - _LEAST_RANGE) / 2, (low + high + _LEAST_RANGE) / 2)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
 
 
 def _write_legend(

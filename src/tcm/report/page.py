@@ -26,6 +26,11 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         raise InputError("no run folder was given; name at least one --out folder of a run")
     records = [read_record(Path(run)) for run in runs]
     page = render_page(records)
+    return write_page(page, out)
+
+
+def write_page(page: str, out: Path) -> Path:
+    """Writes `out`/index.html and returns its path."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -37,8 +42,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
 def render_page(records: Sequence[Record]) -> str:
     """The whole page as HTML, the same text for the same records."""
     labels = run_labels(records)
-    return _template().render(
-        style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
+    return template("page.html.jinja").render(
         views=[
             run_view(record, label, f"run-{i}")
             for i, (record, label) in enumerate(zip(records, labels, strict=True), 1)
@@ -53,7 +57,8 @@ def render_page(records: Sequence[Record]) -> str:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """A template of this folder, which escapes all it is given."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -63,7 +68,8 @@ def _template() -> jinja2.Template:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters |= {"percent": _percent, "points": _points, "duration": _duration}
-    return environment.get_template("page.html.jinja")
+    environment.globals["style"] = Markup((_HERE / "style.css").read_text(encoding="utf-8"))
+    return environment.get_template(name)
 
 
 def _curves(histories: dict[str, list[dict[str, Any]]]) -> list[tuple[str, Markup]]:

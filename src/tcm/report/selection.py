@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tcm.report.record import Record
 from tcm.select import ACCURACY, PREFIX, RULES, selected
 
-_EXPLAINED = {
+EXPLAINED = {
     "last": "The last iterate: what is reported.",
     "entropy": "The surest predictions on the target.",
     "information": "Sure predictions on the target that are spread over the classes.",
@@ -35,7 +35,7 @@ def choices(record: Record) -> list[Choice]:
         return []
     chosen = [(rule, selected(record.history, rule)) for rule in rules]
     return [
-        Choice(rule, _EXPLAINED[rule], found.step, found.accuracy, rule == "oracle")
+        Choice(rule, EXPLAINED[rule], found.step, found.accuracy, rule == "oracle")
         for rule, found in chosen
         if found.accuracy is not None
     ]
