@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tiny_suite import ended, suite
 
 from tcm.data.task import DataConfig, Task, load_task
 
@@ -26,3 +27,14 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared data beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite that nothing happened to."""
+    out = tmp_path_factory.mktemp("suites") / "alone"
+    code, said, complained = ended(suite(out))
+    assert (code, complained) == (0, "")
+    assert "tcm" in said
+    assert "The results" not in said  # quiet: the table alone
+    return out

@@ -3,28 +3,13 @@
 import csv
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import pytest
+from tiny_suite import ended, suite
 
 from tcm.run import lock
 from tcm.select import RULES
-
-OPTIONS = ["digits", "--methods", "erm,tcm", "--seeds", "1", "--ks", "", "--steps", "4", "--device", "cpu"]
-OPTIONS += ["--mechanisms.k", "2", "--mechanisms.steps", "2", "--batch", "8", "-q"]
-
-
-def suite(out: Path, *more: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "tcm.cli", "bench", *OPTIONS, "--out", str(out), *more]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    said, complained = process.communicate(timeout=300)
-    return process.returncode, said, complained
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -32,16 +17,6 @@ def rows(out: Path) -> list[dict[str, str]]:
     with (out / "results.csv").open() as file:
         found = [{**row, "seconds": ""} for row in csv.DictReader(file)]
     return sorted(found, key=lambda row: (row["method"], row["selection"]))
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A suite that nothing happened to."""
-    out = tmp_path_factory.mktemp("suites") / "alone"
-    code, said, complained = ended(suite(out))
-    assert (code, complained) == (0, "")
-    assert "tcm" in said
-    return out
 
 
 def test_a_row_for_every_run_and_rule_and_tables_of_them(alone: Path):

@@ -31,7 +31,7 @@ def browser() -> "Iterator[Browser]":
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def pages(tmp_path_factory: pytest.TempPathFactory, suite_page: Path) -> list[Path]:
     root = tmp_path_factory.mktemp("runs")
     digits, second = write_run(root / "digits"), write_run(root / "second", seed=1)
     long_names = ["W" * 80, '<b>&"x', *map(str, range(8))]
@@ -46,7 +46,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         "mechanisms": [root / "mechanisms"],
         "nasty": [write_run(root / "nasty", classes=long_names, paths=paths, task=("S" * 90, "<i>t"))],
     }
-    return [write_report(runs, root / "reports" / name) for name, runs in groups.items()]
+    return [*(write_report(runs, root / "reports" / name) for name, runs in groups.items()), suite_page]
 
 
 def test_quiet_self_contained_and_narrow(browser: "Browser", pages: list[Path]):
