@@ -13,6 +13,7 @@ from test_page import Page
 
 from tcm.report.suite import rule_rows, settings_rows, write_suite_report
 from tcm.results import read_rows
+from tcm.run import Run
 from tcm.suite import SuiteConfig, SuiteMechanisms
 from tcm.suite_figures import suite_figures
 from tcm.suite_runs import finished_runs
@@ -123,15 +124,46 @@ def test_without_tcm_the_figures_that_need_it_are_left_out(copied: Path):
     assert {file.stem for file in (copied / "figures").iterdir()} == {"accuracy-digits"}
 
 
-def test_several_numbers_of_mechanisms_have_a_figure_of_their_own(copied: Path, few_points: None):
-    with_more = copied / "runs/digits/tcm-k3-s0"
-    shutil.copytree(copied / "runs/digits/tcm-k2-s0", with_more)
+def test_several_numbers_of_mechanisms_have_a_figure_of_their_own(copied: Path):
+    run = Run(copied / "runs/digits/tcm-k3-s0")
+    shutil.copytree(copied / "runs/digits/tcm-k2-s0", run.folder)
+    tensors, about = run.load_model()
+    run.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
     found = suite_figures("digits", copied, finished_runs("digits", copied), 2, "cpu", quiet=True)
     figures = {figure.name: figure for figure in found}
-    # Its model says k = 2 as the other's does: they are the same run, and that is said.
-    assert "are the same run" in figures["k"].missing
-    assert "tcm-k3" not in figures["accuracy-digits"].svg
-    assert figures["accuracy-digits"].svg
+    assert list(figures) == ["accuracy-digits", "k", *FIGURES[1:]]
+    assert not any(figure.missing for figure in found)
+    assert "k, the number of mechanisms" in figures["k"].svg
+    assert re.findall(r">(erm|tcm[^<]*)<", figures["accuracy-digits"].svg) == ["erm", "tcm"]  # k = 2 alone
+    assert (copied / "figures/k.png").exists()
+
+
+def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None):
+    shutil.rmtree(copied / "figures")
+    (copied / "mechanisms/digits").rename(copied / "mechanisms/A-C")
+    shutil.copytree(copied / "runs/digits", copied / "runs/C2A")
+    (copied / "runs/digits").rename(copied / "runs/A2C")
+    rows = rows_of(copied)
+    file = write_suite_report("office-home", CONFIG, copied / "results.csv", rows, result_tables(rows), {}, quiet=True)
+    drawn = {file.stem for file in (copied / "figures").glob("*.svg")}
+    # The copied evaluations are the true ones, in which the two methods answer alike: no activation.
+    assert drawn == {"accuracy-A2C", "accuracy-C2A", "embedding-A2C", "mechanisms-A-C"}
+    assert "for the first task, A2C, alone." in Page(file).text
+    assert "<summary>Accuracy over training, C2A</summary>" in file.read_text()
+    assert "<summary>Accuracy over training, A2C</summary>" not in file.read_text()
+
+
+def test_seeds_are_counted_where_lines_differ(copied: Path, no_figures: None):
+    erm = [row for row in rows_of(copied) if row["method"] == "erm"]
+    rows = [{**row, "accuracy": "20.00"} for row in rows_of(copied)]
+    rows += [{**row, "seed": seed, "accuracy": "24.00"} for row in erm for seed in ("1", "10")]
+    page = written(copied, rows)
+    assert ["erm", "22.7 ± 2.3"] in page.rows
+    assert ["tcm", "20.0 (n = 1)"] in page.rows
+    assert ["erm", "3", "4", "8", "–", "–"] in page.rows
+    assert "over 3 seeds" in page.text
+    assert "4 finished runs of 2 methods (erm, tcm) on 1 task" in page.text
+    assert "seeds 0, 1, 10." in page.text
 
 
 def test_failed_runs_and_names_are_told_and_escaped(copied: Path, no_figures: None):
