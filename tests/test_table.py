@@ -102,6 +102,22 @@ def test_the_preset_of_mechanisms_stands_for_their_settings():
     assert names(table_of(rows)) == ["tcm, mechanisms.preset paper", "tcm, mechanisms.preset default"]
 
 
+def with_stage_1(task: str, steps: int) -> dict[str, str]:
+    return result(
+        70, task=task, method="tcm", k="4", mechanisms={"name": task, "preset": "paper", "k": 4, "steps": steps}
+    )
+
+
+def test_stage_1_may_be_longer_for_a_task_with_more_images():
+    table = table_of([with_stage_1("I>P", 100), with_stage_1("P>I", 100), with_stage_1("C>I", 140)])
+    assert names(table) == ["tcm"]
+
+
+def test_stage_1_of_two_lengths_on_one_task_is_two_lines():
+    table = table_of([with_stage_1("I>P", 100), with_stage_1("I>P", 200), with_stage_1("C>I", 100)])
+    assert names(table) == ["tcm, mechanisms.steps 100", "tcm, mechanisms.steps 200"]
+
+
 def test_a_seed_cannot_count_twice():
     rows = [result(70), {**result(71), "config_hash": "b"}]
     with pytest.raises(InputError, match=r"dann on I>P with seed 0 stands twice \(config_hash .* and b\)"):

@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -32,7 +32,8 @@ METRIC_NOTE = "The paper calls its figures accuracy; whether over images or over
 ORACLE_NOTE = "oracle: selected by accuracy on the target's labels, which nobody has who needs the method."
 # What runs of one line may differ in, beside the settings that change nothing: seed, task and where things lie.
 PLACES = ("benchmark", "root", "source", "target", "source_dir", "target_dir", "source_list", "target_list")
-VARYING = {"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *FREE_KEYS}
+VARYING = frozenset({"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *FREE_KEYS})
+STAGE_1_STEPS = "mechanisms.steps"
 
 
 class Column(NamedTuple):
@@ -110,10 +111,10 @@ class Setting(NamedTuple):
     rest: tuple[tuple[str, str], ...]  # the other leaves of the configuration: key, JSON
 
     @staticmethod
-    def of(row: Row) -> "Setting":
-        """The setting of a run."""
+    def of(row: Row, varying: Set[str] = VARYING) -> "Setting":
+        """The setting of a run, but for what may vary."""
         found = leaves(json.loads(row["config"]))
-        rest = {key: json.dumps(value) for key, value in found.items() if key not in VARYING and value is not None}
+        rest = {key: json.dumps(value) for key, value in found.items() if key not in varying and value is not None}
         return Setting(row["method"], row["preset"], row["k"], tuple(sorted(rest.items())))
 
     def name(self, rivals: Iterable["Setting"]) -> str:
@@ -131,6 +132,18 @@ class Setting(NamedTuple):
             differing = [key for key in differing if not key.startswith("mechanisms.bank.")]
         own = {key: json.loads(value) for key, value in self.rest}
         return ", ".join(parts + [f"{key.replace('_', '-')} {own.get(key, 'none')}" for key in differing])
+
+
+def settings_of(rows: Sequence[Row]) -> list[Setting]:
+    """The setting of every row. Stage 1's steps are no part of it where they follow from the task: an epoch of a larger
+    domain has more of them."""
+    varying = VARYING | {STAGE_1_STEPS}
+    lengths: dict[tuple[Setting, str], set[str]] = {}
+    for row in rows:
+        steps = json.dumps(leaves(json.loads(row["config"])).get(STAGE_1_STEPS))
+        lengths.setdefault((Setting.of(row, varying), row["task"]), set()).add(steps)
+    follow = all(len(found) == 1 for found in lengths.values())
+    return [Setting.of(row, varying if follow else VARYING) for row in rows]
 
 
 def result_tables(
@@ -166,10 +179,13 @@ def _table(benchmark: str, rows: Sequence[Row], selection: str, quoted: bool) ->
     shown_tasks = (*tasks, *[AVERAGE] * (len(tasks) > 1), *others)
     columns = tuple(Column(task, metric) for task in shown_tasks for metric in metrics)
     lines = [_quoted_line(row, columns) for row in quoted_rows(benchmark)] if quoted else []
-    settings = dict.fromkeys(Setting.of(row) for row in rows)
+    of_row = settings_of(rows)
+    settings = dict.fromkeys(of_row)
     for rule in dict.fromkeys((selection, ORACLE)):
         for setting in settings:
-            members = [row for row in rows if row["selection"] == rule and Setting.of(row) == setting]
+            members = [
+                row for row, its in zip(rows, of_row, strict=True) if row["selection"] == rule and its == setting
+            ]
             if members:
                 name, kind = setting.name(settings), "oracle" if rule == ORACLE else "measured"
                 cells = (_cell(members, column, tasks) for column in columns)

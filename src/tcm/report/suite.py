@@ -22,7 +22,7 @@ from tcm.select import RULES
 from tcm.suite import SuiteConfig
 from tcm.suite_figures import SuiteFigure, suite_figures
 from tcm.suite_runs import SuiteRun, entry_name, finished_runs, usual_k
-from tcm.table import ORACLE, ResultTable, Row, Setting
+from tcm.table import ORACLE, ResultTable, Row, Setting, settings_of
 from tcm.typeset import head, sections
 
 LAST = "last"  # the rule of all that is reported
@@ -114,7 +114,7 @@ def write_suite_report(
         batch=BATCH,
         settings=settings_rows(rows),
         commands=_commands(runs),
-        folder=out,
+        folder=out.name,
     )
     return write_page(page, out / "report")
 
@@ -158,9 +158,9 @@ def rule_rows(rows: Sequence[Row]) -> list[RuleRow]:
 def settings_rows(rows: Sequence[Row]) -> list[SettingsRow]:
     """A row for each of our lines, by its name in the table."""
     lines: dict[Setting, list[Row]] = {}
-    for row in rows:
-        if row["selection"] == LAST:
-            lines.setdefault(Setting.of(row), []).append(row)
+    reported = [row for row in rows if row["selection"] == LAST]
+    for row, setting in zip(reported, settings_of(reported), strict=True):
+        lines.setdefault(setting, []).append(row)
     found = []
     for setting, members in lines.items():
         configs: list[dict[str, Any]] = [json.loads(member["config"]) for member in members]
