@@ -179,8 +179,8 @@ def _table(benchmark: str, rows: Sequence[Row], selection: str, quoted: bool) ->
     shown_tasks = (*tasks, *[AVERAGE] * (len(tasks) > 1), *others)
     columns = tuple(Column(task, metric) for task in shown_tasks for metric in metrics)
     lines = [_quoted_line(row, columns) for row in quoted_rows(benchmark)] if quoted else []
-    of_row = settings_of(rows)
-    settings = dict.fromkeys(of_row)
+    placed = list(zip(rows, settings_of(rows), strict=True))
+    settings = dict.fromkeys(setting for _, setting in placed)
     for rule in dict.fromkeys((selection, ORACLE)):
         for setting in settings:
             members = [
