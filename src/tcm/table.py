@@ -183,9 +183,7 @@ def _table(benchmark: str, rows: Sequence[Row], selection: str, quoted: bool) ->
     settings = dict.fromkeys(setting for _, setting in placed)
     for rule in dict.fromkeys((selection, ORACLE)):
         for setting in settings:
-            members = [
-                row for row, its in zip(rows, of_row, strict=True) if row["selection"] == rule and its == setting
-            ]
+            members = [row for row, its in placed if row["selection"] == rule and its == setting]
             if members:
                 name, kind = setting.name(settings), "oracle" if rule == ORACLE else "measured"
                 cells = (_cell(members, column, tasks) for column in columns)
