@@ -24,7 +24,7 @@ from tcm.mechanisms.bank import SIDES, MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.mechanisms.disentangle import Disentanglement, disentanglement
-from tcm.mechanisms.quality import Frechet, frechet, singly_and_together
+from tcm.mechanisms.distance import Frechet, frechet, singly_and_together
 from tcm.mechanisms.reader import Readability, digit_reader, readability
 from tcm.outcome import training_seconds
 from tcm.results import ORIGIN, add_rows, origin, read_config

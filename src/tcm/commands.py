@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -140,6 +141,9 @@ def mechanisms(config: DiscoveryConfig, out: Path, quiet: bool = False) -> int:
     count = [row for row in rows if "dead" in row][-1]
     for remark in remarks(count, numbers):
         print(remark)
+    watched = [row for row in rows if "frechet/untouched" in row]
+    if watched:
+        Console().print(watch_table(watched))
     if not quiet:
         print(f"The mechanisms: {Run(out).model_file}")
     return 0
@@ -150,6 +154,16 @@ def wins_table(title: str, shares: dict[Side, list[float]]) -> Table:
     table = Table("mechanism", *(f"wins of {side} images" for side in shares), title=title)
     for number, cells in enumerate(zip(*shares.values(), strict=True), start=1):
         table.add_row(str(number), *(f"{100 * share:.0f} %" for share in cells))
+    return table
+
+
+def watch_table(rows: list[dict[str, float]]) -> Table:
+    """One row an evaluation: the Frechet distance to each domain, in the mean over the mechanisms."""
+    title = f"Frechet distances: {rows[-1]['frechet/untouched']:.1f} between the domains as they are"
+    table = Table("step", *(f"carried to the {side}" for side in SIDES), title=title)
+    for row in rows:
+        means = (np.mean([x for key, x in row.items() if key.startswith(f"frechet/{side}/")]) for side in SIDES)
+        table.add_row(str(int(row["step"])), *(f"{mean:.1f}" for mean in means))
     return table
 
 

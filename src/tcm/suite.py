@@ -13,6 +13,7 @@ from tcm.data.task import DataConfig
 from tcm.errors import InputError, shown
 from tcm.experiment import TrainConfig
 from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
+from tcm.mechanisms.distance import WatchConfig
 from tcm.methods import METHODS, MethodConfig, Preset, preset_method
 from tcm.methods.method import uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
@@ -72,6 +73,9 @@ class SuiteMechanisms:
     """Adam's learning rate, of mechanisms and critics. Default: that of the form."""
     warmup: int | None = None
     """Steps before the competition starts. Default: that of the form."""
+    watch: int = 0
+    """Images of each domain on which every evaluation measures Frechet distances, in the features of the backbone that
+    stage 2 starts from. 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +290,7 @@ def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
             k=k,
             preset=MECHANISMS,
             bank=bank,
+            watch=WatchConfig(asked.watch, config.backbone if asked.watch else BackboneConfig()),
             device=config.device,
             compile=config.compile,
         ),

@@ -15,6 +15,8 @@ from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.discovery import MOST, PRESETS, DiscoveryConfig, load_mechanisms, preset_bank, require_room
+from tcm.mechanisms.quality import run_quality
+from tcm.nn.backbone import BackboneConfig
 from tcm.run import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--steps", "6", "--batch", "4", "--k", "2", "--bank.warmup", "2"]
@@ -234,3 +236,35 @@ def test_a_killed_run_goes_on_to_the_same_mechanisms(tmp_path: Path):
     assert undisturbed.wait(120) == 0
     assert start(killed).wait(120) == 0
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_distances_are_watched_at_every_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "run"
+    watched = [*OPTIONS, "--evaluate-every", "3", "--watch.images", "40"]
+    assert main(["mechanisms", *watched, "-q", "--out", str(out)]) == 0
+    rows = [row for row in Run(out).metrics() if "frechet/untouched" in row]
+    assert [row["step"] for row in rows] == [3, 6]
+    names = {f"frechet/{side}/{name}" for side in ("source", "target") for name in ("0", "1", "together")}
+    assert all(names <= set(row) for row in rows)
+    assert rows[0]["frechet/untouched"] == rows[1]["frechet/untouched"]
+    assert rows[0]["frechet/target/0"] != rows[1]["frechet/target/0"]
+    printed = capsys.readouterr().out
+    assert f"{rows[0]['frechet/untouched']:.1f} between the domains" in printed
+    mean = sum(rows[1][name] for name in names if "target" in name) / 3
+    assert f"{mean:.1f}" in printed
+    # The last row is what tcm quality finds in the finished run.
+    found = run_quality(out, BackboneConfig(), 40, "cpu", quiet=True)
+    assert found.frechet.made["target"] == pytest.approx(
+        [rows[1][f"frechet/target/{n}"] for n in ("0", "1", "together")]
+    )
+
+
+def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "run"
+    assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), "--watch.images", "1"]) == 2
+    assert "--watch.images is 1; give 2 or more" in capsys.readouterr().err
+    assert not out.exists()
+    options = ["--watch.images", "4", "--watch.backbone.name", "resnet18", "--watch.backbone.no-pretrained"]
+    assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
+    assert "give a file of trained ones with --watch.backbone.weights" in capsys.readouterr().err
+    assert not (out / "config.json").exists()

@@ -9,7 +9,7 @@ from tcm.data.augment import as_input
 from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import BankConfig, MechanismBank, Side
-from tcm.mechanisms.quality import features, frechet, frechet_distance, singly_and_together, trained_backbone
+from tcm.mechanisms.distance import features, frechet, frechet_distance, singly_and_together, trained_backbone
 from tcm.mechanisms.reader import digit_reader
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig

@@ -12,6 +12,7 @@ from tcm.data.task import load_task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import SIDES, BankConfig, MechanismBank
 from tcm.mechanisms.census import Census
+from tcm.mechanisms.distance import Watch, WatchConfig
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.run import Run
@@ -66,6 +67,7 @@ class DiscoveryConfig(RunConfig):
     preset: Preset = "default"
     """Where the values of --bank start; the digits' networks are small ones."""
     bank: BankConfig = field(default_factory=lambda: PRESETS["default"])
+    watch: WatchConfig = field(default_factory=WatchConfig)
 
     @property
     def most(self) -> int:
@@ -81,6 +83,7 @@ class DiscoveryConfig(RunConfig):
         positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
         require_usable(positive, "--bank")
         self.bank.require_usable(settled.data.view.crop)
+        self.watch.require_usable()
         return settled
 
 
@@ -99,6 +102,7 @@ def discover(config: DiscoveryConfig, out: Path, quiet: bool = False) -> bool:
         return False
     try:
         require_room(config, free_memory(fabric.device))
+        network = config.watch.build(config.data)
         task = load_task(config.data, quiet)
         stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))
@@ -111,7 +115,12 @@ def discover(config: DiscoveryConfig, out: Path, quiet: bool = False) -> bool:
     place(fabric, bank, config)
     title = f"mechanisms {task.source.name} ↔ {task.target.name}"
     census = Census(bank, classes, drops=config.k == "auto")
-    fit(fabric, bank, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=census, title=title, quiet=quiet)
+    watch = Watch(fabric, bank, network, task, config.data.view.crop, config.watch.images) if network else dict
+
+    def evaluate() -> dict[str, float]:
+        return {**watch(), **census()}  # the census may drop mechanisms
+
+    fit(fabric, bank, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet)
     domains = [store.name for store in task]
     about = {"kind": KIND, "config": to_json(config), "k": bank.k, "domains": domains, "classes": list(classes)}
     # The saved mechanisms count from 0; the metrics keep the numbers that they had before others were dropped.

@@ -6,7 +6,7 @@ from typing import Literal
 from tcm.errors import InputError
 from tcm.methods.alignment import AlignmentConfig
 from tcm.methods.method import Problem, Recipe
-from tcm.methods.tcm import TCM, TCMConfig
+from tcm.methods.tcm import PAPER, TCM, TCMConfig
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class BaselineConfig:
     """A classifier on source images carried to the target's domain, their features aligned with the target's."""
 
     uses_counterfactuals = True
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: Recipe = field(default_factory=lambda: PAPER.recipe)
     features: Literal["bottleneck", "backbone"] = "backbone"
     """What the discriminators look at."""
     alignment: AlignmentConfig = field(default_factory=lambda: AlignmentConfig("proxies"))
@@ -37,3 +37,12 @@ class BaselineConfig:
             prediction="single",
         )
         return config.build(problem)
+
+
+def small_baseline() -> BaselineConfig:
+    """Where the options of --method start for the small network.
+
+    Against its unbounded features discriminators of the usual width win at once, and what they push back makes the
+    loss infinite or the classifier blind to its training labels.
+    """
+    return BaselineConfig(recipe=Recipe(), features="bottleneck", alignment=AlignmentConfig("proxies", hidden=128))
