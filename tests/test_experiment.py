@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from tcm.experiment import TrainConfig, load_trained, train
 from tcm.learner import Batch
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.methods.erm import ERMConfig
+from tcm.methods.method import Method
 from tcm.run import Run
 from tcm.select import SCORES
 from tcm.settings import make_fabric
@@ -183,6 +185,30 @@ def test_the_command_line_explains_mechanisms(capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit):
             main(["train", name, "--help"])
         assert "--mechanisms" in capsys.readouterr().out
+
+
+def test_a_method_concludes_with_all_target_images_before_its_last_evaluation(
+    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[int] = []
+
+    def conclude(self: Method, images: Iterable[torch.Tensor]) -> None:
+        assert not self.training
+        seen.append(sum(map(len, images)))
+        self.get_parameter("classifier.bias").copy_(torch.eye(10)[7] * 1e3)  # from now on everything is a seven
+
+    monkeypatch.setattr(Method, "conclude", conclude)
+    config = TrainConfig(
+        data=DataConfig(benchmark="digits"), method=ERMConfig(), steps=4, evaluate_every=2, batch=8, device="cpu"
+    )
+    train("erm", config, tmp_path / "run", quiet=True)
+    assert seen == [len(digits.target)]
+    rows = [row for row in Run(tmp_path / "run").metrics() if "target/accuracy" in row]
+    sevens = float((digits.target.labels == 7).float().mean())
+    assert rows[1]["target/accuracy"] == pytest.approx(sevens) != rows[0]["target/accuracy"]
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert told["target"]["accuracy"] == rows[1]["target/accuracy"]
+    assert load_trained(tmp_path / "run").method.state_dict()["classifier.bias"][7] == 1e3
 
 
 def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -118,6 +118,10 @@ def test_stage_1_of_two_lengths_on_one_task_is_two_lines():
     assert names(table) == ["tcm, mechanisms.steps 100", "tcm, mechanisms.steps 200"]
 
 
+def test_compiled_runs_share_a_line_with_others():
+    assert names(table_of([result(70, compile="on"), result(72, task="P>I", compile="auto")])) == ["dann"]
+
+
 def test_a_seed_cannot_count_twice():
     rows = [result(70), {**result(71), "config_hash": "b"}]
     with pytest.raises(InputError, match=r"dann on I>P with seed 0 stands twice \(config_hash .* and b\)"):

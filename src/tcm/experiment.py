@@ -106,13 +106,20 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
         known |= accuracies("target", target.probabilities, task.target)
         return known | scores(source, task.source.labels, target, held_out, fabric.device) | method.diagnostics()
 
-    title = f"{name} {task.source.name} → {task.target.name}"
     fit(
-        fabric, method, stream, run, rhythm=config.rhythm, seed=config.seed, evaluate=evaluate, title=title, quiet=quiet
+        fabric,
+        method,
+        stream,
+        run,
+        rhythm=config.rhythm,
+        seed=config.seed,
+        evaluate=evaluate,
+        conclude=lambda: conclude(fabric, method, task, config.data.view.crop),
+        title=f"{name} {task.source.name} → {task.target.name}",
+        quiet=quiet,
     )
-    # The last evaluation was of the last step, unless that was taken by a process that was stopped right after it.
-    if conclude(fabric, method.eval(), task, config.data.view.crop) or found is None:
-        found = judged(fabric, method, task, config.data.view.crop)
+    if found is None:  # the last step was taken by a process that was stopped right after it
+        found = judged(fabric, method.eval(), task, config.data.view.crop)
     write_outcome(run, name, task, found, config.rhythm.steps)
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), {**about, "inverse": given.about} if given else about)
@@ -120,10 +127,10 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
 
 
 @torch.inference_mode()
-def conclude(fabric: Fabric, method: Method, task: Task, crop: int) -> bool:
-    """What a method has to do after its last step, in evaluation mode; whether that was anything."""
+def conclude(fabric: Fabric, method: Method, task: Task, crop: int) -> None:
+    """What a method has to do after its last step, in evaluation mode."""
     with fabric.autocast(), torch.compiler.set_stance("force_eager"):
-        return method.conclude(centred(task.target.images, crop, fabric.device))
+        method.conclude(centred(task.target.images, crop, fabric.device))
 
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:

@@ -15,7 +15,9 @@ from tcm.experiment import TrainConfig
 from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
 from tcm.mechanisms.distance import WatchConfig
 from tcm.methods import METHODS, MethodConfig, Preset, preset_method
-from tcm.methods.method import uses_counterfactuals
+from tcm.methods.alignment import AlignmentConfig
+from tcm.methods.baseline import BaselineConfig
+from tcm.methods.method import Recipe, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
 
 DIGITS = "digits"
@@ -41,6 +43,10 @@ PROTOCOLS = {
 }
 DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 180, 200, 4
 DIGITS_KS = (1, 2, 3, 5, 7, 10)  # of Table 4
+# In so few steps the usual discriminators drive the small network's unbounded features to infinity.
+DIGITS_BASELINE = BaselineConfig(
+    recipe=Recipe(), features="bottleneck", alignment=AlignmentConfig("proxies", hidden=128)
+)
 
 
 class Entry(NamedTuple):
@@ -129,6 +135,8 @@ def method_settings(benchmark: str) -> Any:
     """A dataclass with the config of every entry, for the options of --method."""
     small = benchmark == DIGITS
     starts = {name: preset_method(entry.method, entry.preset, small) for name, entry in ENTRIES.items()}
+    if small:
+        starts["baseline"] = DIGITS_BASELINE
     fields: list[Any] = [
         (name.replace("-", "_"), type(start), field(default_factory=lambda start=start: start))
         for name, start in starts.items()

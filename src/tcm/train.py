@@ -46,10 +46,14 @@ def fit(
     rhythm: Rhythm,
     seed: int,
     evaluate: Callable[[], dict[str, float]],
+    conclude: Callable[[], None] = lambda: None,
     title: str = "train",
     quiet: bool = False,
 ) -> None:
-    """Trains until `rhythm.steps`, from where the run stopped. Batch, noise and rate depend on the step alone."""
+    """Trains until `rhythm.steps`, from where the run stopped. Batch, noise and rate depend on the step alone.
+
+    `conclude` is called once, before the evaluation of the last step.
+    """
     fabric.to_device(learner)
     optimizers = learner.build_optimizers()
     base_rates = {name: [group["lr"] for group in opt.param_groups] for name, opt in optimizers.items()}
@@ -82,6 +86,8 @@ def fit(
             display.update(done, describe(row))
             if done % rhythm.evaluate_every == 0 or done == rhythm.steps:
                 learner.eval()
+                if done == rhythm.steps:
+                    conclude()
                 found = evaluate()
                 learner.train()
                 if found:

@@ -1,6 +1,6 @@
 """The methods, by the name that the command line gives them. See docs/adding-a-method.md for one more."""
 
-from tcm.methods.baseline import BaselineConfig, small_baseline
+from tcm.methods.baseline import BaselineConfig, preset_baseline
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
@@ -29,4 +29,4 @@ def preset_method(name: str, preset: Preset, small: bool) -> MethodConfig:
     """Where the options of a method start; `small` is for the built-in digits and their small network."""
     if name in WITH_PRESETS:
         return preset_tcm(preset, small)
-    return small_baseline() if small and name == "baseline" else METHODS[name]()
+    return preset_baseline(small) if name == "baseline" else METHODS[name]()

@@ -114,9 +114,8 @@ class Method(Learner):
         """The prediction for users in a hurry."""
         return self.answer_fast(images).logits
 
-    def conclude(self, images: Iterable[Tensor]) -> bool:
-        """What is still to do after the last step with all target images, in batches; whether that was anything."""
-        return False
+    def conclude(self, images: Iterable[Tensor]) -> None:
+        """What is still to do after the last step with all target images, in batches."""
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics are to tell of the weights at every evaluation."""

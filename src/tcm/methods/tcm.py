@@ -244,14 +244,13 @@ class TCM(Method):
         """The counterfactuals of target images: in a control without mechanisms the images themselves."""
         return images[None] if self.config.mixing == "none" else self.inverse_counterfactuals(images)
 
-    def conclude(self, images: Iterable[Tensor]) -> bool:
+    def conclude(self, images: Iterable[Tensor]) -> None:
         """Makes P(x_hat | S = t) exact, from all target images."""
         if not self.head:
-            return False
+            return
         self.head.target.reset()
         for some in images:
             self.head.target.update(self.looked_at(self.made_of(some).flatten(0, 1)))
-        return True
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics tell of the causal head."""
