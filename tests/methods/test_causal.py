@@ -237,13 +237,13 @@ def test_predictions_are_h_y_with_the_targets_proxies(weighting, ridge: float):
     solved(head, seen)  # gives the two domains different moments
     x, x_hat = features.target[0], features.target[1:]
     h_y = proxy_function(head.heads.constants(), ridge)
-    found = head.predict(x, x_hat)
+    found = head.solved().predict(x, x_hat)
     torch.testing.assert_close(found, adjusted_logits(h_y, x, head.target.average(x_hat, weighting)))
     proxy = average_by_hand(x_hat, weighting, seen.target[1:])
     torch.testing.assert_close(found, h_y_by_hand(head, x, proxy, ridge))
     for other in ("gaussian", "uniform", "mean"):
         proxy = average_by_hand(x_hat, other, seen.target[1:])
-        torch.testing.assert_close(head.predict(x, x_hat, other), h_y_by_hand(head, x, proxy, ridge))
+        torch.testing.assert_close(head.solved().predict(x, x_hat, other), h_y_by_hand(head, x, proxy, ridge))
 
 
 @pytest.mark.parametrize("ridge", [0.0, 2.0])
@@ -251,12 +251,12 @@ def test_in_a_hurry_e_of_x_hat_stands_for_every_proxy(ridge: float):
     head, x = built(ridge=ridge), random_views(3).target[0]
     head.target.update(torch.rand(30, FEATURES))
     head.source.update(torch.rand(30, FEATURES) + 1)
-    found = head.predict_with_mean(x)
+    found = head.solved().predict_with_mean(x)
     torch.testing.assert_close(found, h_y_by_hand(head, x, head.target.mean.float(), ridge))
     assert found.dtype == torch.float32
     alike = built(weighting="mean", ridge=ridge)
     alike.load_state_dict(head.state_dict())
-    torch.testing.assert_close(alike.predict(x, torch.rand(K, COUNT, FEATURES)), found)
+    torch.testing.assert_close(alike.solved().predict(x, torch.rand(K, COUNT, FEATURES)), found)
 
 
 def test_alone_the_head_is_f_y_at_the_mean_of_z():
@@ -305,7 +305,7 @@ def test_a_checkpoint_keeps_what_is_known_of_the_proxies():
     other = built()
     other.load_state_dict(head.state_dict())
     x, x_hat = features.target[0], features.target[1:]
-    assert torch.equal(other.predict(x, x_hat), head.predict(x, x_hat))
+    assert torch.equal(other.solved().predict(x, x_hat), head.solved().predict(x, x_hat))
     assert torch.equal(other.source.mean, head.source.mean)
 
 

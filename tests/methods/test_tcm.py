@@ -454,11 +454,11 @@ def test_an_adjusted_prediction_gives_the_head_the_image_and_its_k_counterfactua
     assert head is not None
     x, *x_hat = (method.looked_at(view) for view in (images, *method.inverse_counterfactuals(images)))
     read = readings(method, images)
-    torch.testing.assert_close(read[""], head.predict(x, torch.stack(x_hat)))
-    torch.testing.assert_close(read["fast"], head.predict_with_mean(x))
+    torch.testing.assert_close(read[""], head.solved().predict(x, torch.stack(x_hat)))
+    torch.testing.assert_close(read["fast"], head.solved().predict_with_mean(x))
     torch.testing.assert_close(read["f_y alone"], head.predict_alone(x))
-    torch.testing.assert_close(read["uniform weights"], head.predict(x, torch.stack(x_hat), "uniform"))
-    torch.testing.assert_close(read["gaussian weights"], head.predict(x, torch.stack(x_hat), "gaussian"))
+    torch.testing.assert_close(read["uniform weights"], head.solved().predict(x, torch.stack(x_hat), "uniform"))
+    torch.testing.assert_close(read["gaussian weights"], head.solved().predict(x, torch.stack(x_hat), "gaussian"))
 
 
 def test_features_are_the_bottlenecks_or_the_backbones():

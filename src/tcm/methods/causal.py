@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tcm.losses import vae_loss
 from tcm.methods.proxy import (
+    ProxyFunction,
     ProxyHeads,
     ProxyWeights,
     Weighting,
@@ -82,20 +83,13 @@ class CausalHead(nn.Module):
         }
         return Solved(terms, Views(adjusted, on_target[None]), proxy_share(h_y, x.detach(), proxy.detach()))
 
-    def predict(self, x: Tensor, x_hat: Tensor, weighting: Weighting | None = None) -> Tensor:
-        """P(Y | do(X)) of target images, Eq. (5), as logits: x [batch, features], x_hat [k, batch, features]."""
-        return self._adjusted(x, self.target.average(x_hat, weighting or self.config.weighting))
-
-    def predict_with_mean(self, x: Tensor) -> Tensor:
-        """The same with E[x_hat] for every image, which needs no counterfactuals."""
-        return self._adjusted(x, self.target.mean)
+    def solved(self) -> "SolvedHead":
+        """The head with its h_y, which takes long to solve: for all predictions of one batch."""
+        return SolvedHead(self, proxy_function(self.heads.constants(), self.config.ridge))
 
     def predict_alone(self, x: Tensor) -> Tensor:
         """f_y at the mean of z: what the head says without h_y."""
         return self.heads.f_y(self.vae.encode(x)[0], x)
-
-    def _adjusted(self, x: Tensor, x_hat: Tensor) -> Tensor:
-        return adjusted_logits(proxy_function(self.heads.constants(), self.config.ridge), x, x_hat.to(x.dtype))
 
     def diagnostics(self) -> dict[str, float]:
         """Norms and singular values, for the metrics."""
@@ -108,3 +102,19 @@ class CausalHead(nn.Module):
             "head/smallest": values[-1],
             "head/lost": found.lost,
         }
+
+
+class SolvedHead(NamedTuple):
+    """A causal head and its proxy function, Eq. (7)."""
+
+    head: CausalHead
+    h_y: ProxyFunction
+
+    def predict(self, x: Tensor, x_hat: Tensor, weighting: Weighting | None = None) -> Tensor:
+        """P(Y | do(X)) of target images, Eq. (5), as logits: x [batch, features], x_hat [k, batch, features]."""
+        proxy = self.head.target.average(x_hat, weighting or self.head.config.weighting)
+        return adjusted_logits(self.h_y, x, proxy.to(x.dtype))
+
+    def predict_with_mean(self, x: Tensor) -> Tensor:
+        """The same with E[x_hat] for every image, which needs no counterfactuals."""
+        return adjusted_logits(self.h_y, x, self.head.target.mean.to(x.dtype))

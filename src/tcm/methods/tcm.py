@@ -208,20 +208,21 @@ class TCM(Method):
             logits = self.classified(flat).unflatten(0, views.shape[:2])
             return Answer(averaged(logits), self.narrowed(x), {"fast": logits[0]})
         assert self.head
+        solved = self.head.solved()
         others = {
-            "fast": self.head.predict_with_mean(x),
+            "fast": solved.predict_with_mean(x),
             "f_y alone": self.head.predict_alone(x),
-            "uniform weights": self.head.predict(x, x_hat, "uniform"),
-            "gaussian weights": self.head.predict(x, x_hat, "gaussian"),
+            "uniform weights": solved.predict(x, x_hat, "uniform"),
+            "gaussian weights": solved.predict(x, x_hat, "gaussian"),
         }
-        return Answer(self.head.predict(x, x_hat), x, others)
+        return Answer(solved.predict(x, x_hat), x, others)
 
     def answer_fast(self, images: Tensor) -> Answer:
         """Without the image's own counterfactuals, at the price of the bare backbone."""
         features = self.looked_at(images)
         if self.config.prediction == "adjusted":
             assert self.head
-            return Answer(self.head.predict_with_mean(features), features)
+            return Answer(self.head.solved().predict_with_mean(features), features)
         return Answer(self.classified(features), self.narrowed(features))
 
     def view_logits(self, images: Tensor) -> Tensor:
