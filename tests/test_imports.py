@@ -57,6 +57,7 @@ ORDER = [
     "report.suite",
     "demo",
     "commands",
+    "mechanism_commands",
     "figure_commands",
     "cli",
 ]

@@ -213,7 +213,7 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], bool]:
     """The function behind a command, and whether its required arguments stand without option names."""
-    from tcm import commands
+    from tcm import commands, mechanism_commands
 
     if name.startswith("train "):
         return train_command(name.removeprefix("train "), options), False
@@ -233,8 +233,8 @@ def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], b
     functions: dict[str, Callable[..., int]] = {
         "demo": commands.demo,
         "data pack": commands.data_pack,
-        "transport": commands.transport,
-        "quality": commands.quality,
+        "transport": mechanism_commands.transport,
+        "quality": mechanism_commands.quality,
         "cost": commands.cost,
         "evaluate": commands.evaluate,
         "predict": commands.predict,
@@ -271,7 +271,7 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
 
     import tyro
 
-    from tcm import commands
+    from tcm import mechanism_commands
     from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
 
     preset, small = asked_preset(options)
@@ -280,7 +280,7 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
     def mechanisms(
         out: Path, config: Annotated[DiscoveryConfig, tyro.conf.arg(name="")] = start, quiet: bool = False
     ) -> int:
-        return commands.mechanisms(config, out, quiet)
+        return mechanism_commands.mechanisms(config, out, quiet)
 
     mechanisms.__doc__ = documented(COMMANDS["mechanisms"].purpose)
     return mechanisms

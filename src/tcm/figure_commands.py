@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from matplotlib.figure import Figure
 
@@ -15,8 +14,7 @@ from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.svg import format_of, write_figure
 from tcm.mechanisms.gallery import run_galleries
 from tcm.seeds import accuracy_curves, k_curves
-
-Device = Literal["auto", "cpu", "cuda"]
+from tcm.settings import Device
 
 
 def write(draw: Callable[[], Figure], out: Path, quiet: bool) -> int:

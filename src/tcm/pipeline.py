@@ -14,6 +14,7 @@ from tcm.mechanisms.transport import transport
 from tcm.methods import Preset
 from tcm.methods.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
+from tcm.settings import Device
 
 # Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
 # the other domain, as the paper's do. Those of stage 1's own default share the way: they tell factors apart.
@@ -54,7 +55,7 @@ class FitConfig:
     """Where the values of --mechanisms.bank and --classifier.method start."""
     seed: int = 0
     """Every random choice follows from it."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """auto: the GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU that has it, fp32 otherwise."""

@@ -20,6 +20,7 @@ from tcm.run import Run
 from tcm.train import Rhythm
 
 R = TypeVar("R", bound="RunConfig")
+Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class RunConfig:
     """Steps between evaluations. Default: a tenth of the run."""
     save_every: int = 500
     """Steps between checkpoints."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """auto: the GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU that has it, fp32 otherwise."""

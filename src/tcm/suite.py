@@ -19,6 +19,7 @@ from tcm.methods.alignment import AlignmentConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.method import Recipe, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
+from tcm.settings import Device
 
 DIGITS = "digits"
 MECHANISMS = "paper"  # the form of stage 1
@@ -114,7 +115,7 @@ class SuiteConfig:
     """Side of the square that is cut out. Default: 7/8 of the size, digits all of it."""
     cache: Path | None = None
     """Where packed images are kept. Default: tcm in the user's cache folder."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """auto: the GPU if there is one."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the networks. auto: on a GPU, when a run is long enough to repay the minute it takes."""
