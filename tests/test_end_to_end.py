@@ -10,7 +10,9 @@ import pytest
 from PIL import Image
 
 from tcm.cli import main
+from tcm.config import to_json
 from tcm.data import digits
+from tcm.methods import preset_method
 
 
 def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -23,6 +25,8 @@ def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.
         assert method in shown
         result = json.loads((tmp_path / "demo" / folder / "evaluation.json").read_text())
         assert result["selection"] == "last"
+        config = json.loads((tmp_path / "demo" / folder / "config.json").read_text())
+        assert config["method"] == to_json(preset_method(method, "default", small=True))
         assert f"{100 * result['target']['accuracy']:.1f}%" in html
 
 

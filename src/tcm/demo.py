@@ -7,7 +7,7 @@ from tcm.data.task import DataConfig
 from tcm.experiment import TrainConfig, train
 from tcm.mechanisms.discovery import DiscoveryConfig, discover, preset_bank
 from tcm.mechanisms.transport import transport
-from tcm.methods import METHODS
+from tcm.methods import preset_method
 from tcm.methods.tcm import preset_tcm
 from tcm.pipeline import FitConfig, StageOne, StageTwo, fit_both
 from tcm.report import write_report
@@ -21,7 +21,7 @@ def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path],
 
     def trained(name: str, mechanisms: Path | None = None) -> Path:
         config: TrainConfig[Any] = TrainConfig(
-            method=METHODS[name](), data=data, steps=steps, seed=seed, mechanisms=mechanisms
+            method=preset_method(name, "default", small=True), data=data, steps=steps, seed=seed, mechanisms=mechanisms
         )
         train(name, config, out / name, quiet)
         return out / name
