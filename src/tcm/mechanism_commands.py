@@ -31,7 +31,7 @@ def mechanisms(config: DiscoveryConfig, out: Path, quiet: bool = False) -> int:
         print(remark)
     watched = [row for row in rows if "frechet/untouched" in row]
     if watched:
-        Console().print(watch_table(watched))
+        Console().print(watch_table(watched, numbers))
     if not quiet:
         print(f"The mechanisms: {Run(out).model_file}")
     return 0
@@ -45,12 +45,16 @@ def wins_table(title: str, shares: dict[Side, list[float]]) -> Table:
     return table
 
 
-def watch_table(rows: list[dict[str, float]]) -> Table:
-    """One row an evaluation: the Frechet distance to each domain, in the mean over the mechanisms."""
+def watch_table(rows: list[dict[str, float]], numbers: list[int]) -> Table:
+    """One row an evaluation: the Frechet distances to each domain, in the mean over the mechanisms that are left and,
+    where they are judged together, of the image with all their changes."""
     title = f"Frechet distances: {rows[-1]['frechet/untouched']:.1f} between the domains as they are"
-    table = Table("step", *(f"carried to the {side}" for side in SIDES), title=title)
+    columns = {f"to the {side}, mean": [f"frechet/{side}/{number}" for number in numbers] for side in SIDES}
+    if "frechet/target/together" in rows[-1]:
+        columns |= {f"to the {side}, all together": [f"frechet/{side}/together"] for side in SIDES}
+    table = Table("step", *columns, title=title)
     for row in rows:
-        means = (np.mean([x for key, x in row.items() if key.startswith(f"frechet/{side}/")]) for side in SIDES)
+        means = (np.mean([row[key] for key in keys]) for keys in columns.values())
         table.add_row(str(int(row["step"])), *(f"{mean:.1f}" for mean in means))
     return table
 

@@ -24,7 +24,14 @@ from tcm.config import differences
 from tcm.errors import InputError
 
 # Settings that do not change what is computed: a run may go on with other values of these.
-FREE_KEYS = {"data.cache", "save_every", "device"}
+FREE_KEYS = {"data.cache", "save_every", "device", "watch"}
+# What runs of one line or group may differ in beside the seed: compiled networks round differently.
+ALIKE_KEYS = {*FREE_KEYS, "compile"}
+
+
+def is_free(key: str) -> bool:
+    """Whether a setting, or the group that it belongs to, does not change what is computed."""
+    return key in FREE_KEYS or key.split(".")[0] in FREE_KEYS
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -118,7 +125,7 @@ class Run:
     def require_same(self, config: dict[str, Any]) -> None:
         """An error unless this run has that configuration, but for what does not change its result."""
         found = differences(read_json(self.config_file), config)
-        changed = [line for line in found if line.split(": ")[0] not in FREE_KEYS]
+        changed = [line for line in found if not is_free(line.split(": ")[0])]
         if changed:
             raise InputError(
                 f"--out {self.folder} holds a run with another configuration ({'; '.join(changed)}); "

@@ -13,7 +13,7 @@ from tcm.errors import InputError, shown
 from tcm.figures.curves import Curve, curve
 from tcm.methods import WITH_PRESETS
 from tcm.report.record import Evaluation, Record, read_record
-from tcm.run import FREE_KEYS, Run
+from tcm.run import ALIKE_KEYS, Run
 from tcm.side_by_side import require_distinct
 
 
@@ -27,7 +27,7 @@ class Measured(NamedTuple):
     @property
     def settings(self) -> str:
         """All that must be equal where runs differ in the seed alone; every seed may have mechanisms of its own."""
-        free = {"seed", "mechanisms", *FREE_KEYS}
+        free = {"seed", "mechanisms", *ALIKE_KEYS}
         return json.dumps({key: value for key, value in leaves(self.record.config).items() if key not in free})
 
     @property

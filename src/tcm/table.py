@@ -12,7 +12,7 @@ from tcm.data.domains import plain_name
 from tcm.errors import InputError, shown
 from tcm.quoted import AVERAGE, QUOTED, Quoted
 from tcm.results import TASKS
-from tcm.run import FREE_KEYS
+from tcm.run import ALIKE_KEYS
 
 Kind = Literal["quoted", "measured", "oracle"]
 Row = Mapping[str, str]
@@ -30,10 +30,9 @@ QUOTED_NOTE = (
 )
 METRIC_NOTE = "The paper calls its figures accuracy; whether over images or over classes, it does not say."
 ORACLE_NOTE = "oracle: selected by accuracy on the target's labels, which nobody has who needs the method."
-# What runs of one line may differ in, beside the settings that change nothing: seed, task, where things lie, and
-# whether networks were compiled, which changes roundings.
+# What runs of one line may differ in, beside the settings that change nothing: seed, task and where things lie.
 PLACES = ("benchmark", "root", "source", "target", "source_dir", "target_dir", "source_list", "target_list")
-VARYING = frozenset({"seed", "preset", "compile", "mechanisms.name", *(f"data.{name}" for name in PLACES), *FREE_KEYS})
+VARYING = frozenset({"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *ALIKE_KEYS})
 STAGE_1_STEPS = "mechanisms.steps"
 
 

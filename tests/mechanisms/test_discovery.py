@@ -250,8 +250,9 @@ def test_distances_are_watched_at_every_evaluation(tmp_path: Path, capsys: pytes
     assert rows[0]["frechet/target/0"] != rows[1]["frechet/target/0"]
     printed = capsys.readouterr().out
     assert f"{rows[0]['frechet/untouched']:.1f} between the domains" in printed
-    mean = sum(rows[1][name] for name in names if "target" in name) / 3
+    mean = (rows[1]["frechet/target/0"] + rows[1]["frechet/target/1"]) / 2
     assert f"{mean:.1f}" in printed
+    assert f"{rows[1]['frechet/target/together']:.1f}" in printed
     # The last row is what tcm quality finds in the finished run.
     found = run_quality(out, BackboneConfig(), 40, "cpu", quiet=True)
     assert found.frechet.made["target"] == pytest.approx(
@@ -268,3 +269,16 @@ def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pyt
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
     assert "give a file of trained ones with --watch.backbone.weights" in capsys.readouterr().err
     assert not (out / "config.json").exists()
+
+
+def test_watching_changes_nothing_and_may_begin_in_the_midst_of_a_run(tmp_path: Path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["mechanisms", *OPTIONS, "-q", "--out", str(whole)]) == 0
+    config = json.loads((whole / "config.json").read_text())
+    del config["watch"]  # as an older version wrote it
+    parts.mkdir()
+    (parts / "config.json").write_text(json.dumps(config))
+    assert main(["mechanisms", *OPTIONS, "-q", "--out", str(parts), "--watch.images", "40"]) == 0
+    assert any("frechet/untouched" in row for row in Run(parts).metrics())
+    one, two = (Run(folder).load_model()[0] for folder in (whole, parts))
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())

@@ -21,7 +21,8 @@ from tcm.data.task import Task, load_task
 from tcm.mechanisms.bank import SIDES
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms, preset_bank
-from tcm.mechanisms.transport import fitting_batch, open_for_transport, win_shares
+from tcm.mechanisms.distance import fitting_batch
+from tcm.mechanisms.transport import open_for_transport, win_shares
 from tcm.run import Run
 from tcm.transported import open_transported
 
@@ -114,14 +115,14 @@ def note(folder: Path) -> str:
 
 def test_a_batch_fits_the_memory(run: Path):
     config = load_mechanisms(run).config
-    assert fitting_batch(config, 32, torch.device("cpu")) == 256
-    assert fitting_batch(config, 10_000, torch.device("cpu")) == 1
+    assert fitting_batch(config.bank.generator, 32, torch.device("cpu")) == 256
+    assert fitting_batch(config.bank.generator, 10_000, torch.device("cpu")) == 1
 
 
 def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**12, 10**12))
     config = replace(DiscoveryConfig(), bank=preset_bank("paper", small=False))
-    batch = fitting_batch(config, 256, torch.device("cuda"))
+    batch = fitting_batch(config.bank.generator, 256, torch.device("cuda"))
     assert 200 < batch < 256  # 256 images of 64 maps, twice, are 2^31 numbers and more
     assert 2 * batch * 64 * (256 + 6) ** 2 < 2**31
 

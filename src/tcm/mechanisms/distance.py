@@ -15,9 +15,11 @@ from tcm.mechanisms.bank import SIDES, MechanismBank, Side, opposite, run_networ
 from tcm.mechanisms.disentangle import Transport
 from tcm.mechanisms.reader import digit_reader
 from tcm.nn.backbone import Backbone, BackboneConfig
+from tcm.nn.generator import GeneratorConfig
 
 BATCH = 256  # images whose features are taken at once
-CARRIED = 64  # images that are carried at once while stage 1 is in training
+LARGEST_BATCH = 256  # images that are carried at once
+INDEXED = 2**31 - 1  # numbers of one tensor that a GPU's padding can reach
 
 
 class Frechet(NamedTuple):
@@ -29,7 +31,7 @@ class Frechet(NamedTuple):
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """Frechet distances at every evaluation of stage 1: a run is long enough when they no longer fall."""
+    """Frechet distances at every evaluation of stage 1: whether its images still come nearer to the other domain."""
 
     images: int = 0
     """Images of each domain that are measured. 0: no distances."""
@@ -56,15 +58,26 @@ class Watch:
 
     def __call__(self) -> dict[str, float]:
         """frechet/target/0: of the source images that mechanism 0 carried to the target; and so on."""
-        transport, batch = singly_and_together(self.bank), min(CARRIED, self.images)
-        found = frechet(self.fabric, transport, self.network, self.task, self.crop, images=self.images, batch=batch)
-        names = [*map(str, self.bank.living), "together"]
+        fabric, bank, task = self.fabric, self.bank, self.task
+        batch = fitting_batch(bank.config.generator, task.source.size, fabric.device)
+        transport = singly_and_together(bank)
+        found = frechet(fabric, transport, self.network, task, self.crop, images=self.images, batch=batch)
+        names = [*map(str, bank.living), "together"]
         row = {
             f"frechet/{to}/{name}": distance
             for to, distances in found.made.items()
             for name, distance in zip(names, distances, strict=False)
         }
         return {"frechet/untouched": found.untouched, **row}
+
+
+def fitting_batch(generator: GeneratorConfig, side: int, device: torch.device) -> int:
+    """How many images to transport at once, by the size of the widest layer's maps for one of them."""
+    room = torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else 2**30
+    # What was carried there and the original come back together, padded for the last layer.
+    numbers = 2 * generator.width * (side + generator.kernel) ** 2
+    alive = 6 * 4 * numbers  # bytes: some six such maps of float32 at a time
+    return int(min(max(room // alive, 1), LARGEST_BATCH, max(INDEXED // numbers, 1)))
 
 
 def comparing_network(config: BackboneConfig, data: DataConfig, option: str = "--backbone") -> Backbone:

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tcm.errors import InputError
-from tcm.mechanisms.distance import Frechet, comparing_network, frechet, singly_and_together
+from tcm.mechanisms.distance import Frechet, comparing_network, fitting_batch, frechet, singly_and_together
 from tcm.mechanisms.reader import Readability, readability
-from tcm.mechanisms.transport import fitting_batch, open_for_transport
+from tcm.mechanisms.transport import open_for_transport
 from tcm.nn.backbone import BackboneConfig
 from tcm.progress import ProgressDisplay
 
@@ -28,7 +28,7 @@ def run_quality(
     fabric, config, bank, task = open_for_transport(folder, device, quiet)
     crop, network = config.data.view.crop, comparing_network(backbone, config.data)
     transport = singly_and_together(bank)
-    batch = fitting_batch(config, task.source.size, fabric.device)
+    batch = fitting_batch(config.bank.generator, task.source.size, fabric.device)
     total = sum(min(images, len(store)) for store in task)
     with ProgressDisplay(f"measuring {folder}", total, unit="image", quiet=quiet) as display:
         fabric.to_device(network)

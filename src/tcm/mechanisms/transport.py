@@ -21,6 +21,7 @@ from tcm.errors import InputError, Interrupted, shown
 from tcm.mechanisms.bank import SIDES, MechanismBank, Side
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms
+from tcm.mechanisms.distance import fitting_batch
 from tcm.progress import ProgressDisplay
 from tcm.run import Run, lock, make_folder
 from tcm.settings import make_fabric
@@ -29,8 +30,6 @@ from tcm.transported import Index, Writer, read_index
 
 SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
 IN_FLIGHT = 3  # batches between the device and the disk
-LARGEST_BATCH = 256
-INDEXED = 2**31 - 1  # numbers of one tensor that a GPU's padding can reach
 WORTH_COMPILING = 100_000  # passes of a generator after which the time that compiling takes is earned back on a GPU
 
 
@@ -67,7 +66,7 @@ def transport(
         writers: dict[Side, Writer] = {}
         for side, store, other in zip(SIDES, task, reversed(task), strict=True):
             begun, _ = read_index(out / side)
-            size = batch or (begun.batch if begun else fitting_batch(config, store.size, fabric.device))
+            size = batch or (begun.batch if begun else fitting_batch(config.bank.generator, store.size, fabric.device))
             index = Index(
                 run=str(folder.absolute()),
                 mechanisms=weights_hash(folder),
@@ -117,16 +116,6 @@ def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> 
                 f"the images of {shown(store.name)} are stored with side {store.size}, but the generators of {folder} "
                 f"need {needed}; train mechanisms with such a --data.size"
             ) from error
-
-
-def fitting_batch(config: DiscoveryConfig, side: int, device: torch.device) -> int:
-    """How many images to transport at once, by the size of the widest layer's maps for one of them."""
-    room = torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else 2**30
-    generator = config.bank.generator
-    # What was carried there and the original come back together, padded for the last layer.
-    numbers = 2 * generator.width * (side + generator.kernel) ** 2
-    alive = 6 * 4 * numbers  # bytes: some six such maps of float32 at a time
-    return int(min(max(room // alive, 1), LARGEST_BATCH, max(INDEXED // numbers, 1)))
 
 
 def passes(bank: MechanismBank, images: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcm.config import leaves
 from tcm.report.record import Record
-from tcm.run import FREE_KEYS
+from tcm.run import ALIKE_KEYS
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _seeds_rows(members: Sequence[tuple[Record, Row]]) -> list[SeedsRow]:
     groups: dict[str, list[Row]] = {}
     for record, row in members:
         if record.evaluation:
-            fixed = {key: value for key, value in leaves(record.config).items() if key not in {"seed", *FREE_KEYS}}
+            fixed = {key: value for key, value in leaves(record.config).items() if key not in {"seed", *ALIKE_KEYS}}
             groups.setdefault(json.dumps(fixed, sort_keys=True), []).append(row)
     return [
         SeedsRow(
