@@ -9,7 +9,10 @@ from PIL import Image
 from tcm.errors import InputError
 from tcm.experiment import TrainConfig
 from tcm.mechanisms.discovery import DiscoveryConfig
+from tcm.mechanisms.distance import WatchConfig
 from tcm.methods import METHODS
+from tcm.methods.baseline import preset_baseline
+from tcm.nn.backbone import BackboneConfig
 from tcm.suite import DIGITS_KS, ENTRIES, Job, SuiteConfig, SuiteMechanisms, method_settings, suite_jobs
 
 DOMAINS = ("Art", "Clipart", "Product", "Real World")
@@ -108,6 +111,7 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--steps is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--batch is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--k is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(watch=1)}, "--mechanisms.watch is 1; give 2 or more"),
         ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
     ],
 )
@@ -115,3 +119,20 @@ def test_mistakes_are_found_before_anything_runs(root: Path, benchmark: str, opt
     options = {**options, "root": root} if options.get("root") == "here" else options
     with pytest.raises(InputError, match=said):
         jobs(benchmark, SuiteConfig(**options))
+
+
+def test_stage_1_is_watched_in_the_features_of_the_backbone():
+    backbone = BackboneConfig("resnet18", pretrained=False)
+    plain = SuiteConfig(methods="tcm", seeds=1, ks="", backbone=backbone)
+    for images, expected in ((0, WatchConfig()), (50, WatchConfig(50, backbone))):
+        config = replace(plain, mechanisms=SuiteMechanisms(watch=images))
+        watched = jobs("digits", config)["mechanisms/digits/paper-k4"].config
+        assert isinstance(watched, DiscoveryConfig)
+        assert watched.watch == expected
+
+
+def test_the_baseline_of_the_digits_suite_has_discriminators_that_few_steps_can_bear():
+    few, usual = method_settings("digits").baseline, preset_baseline(small=True)
+    assert (few.features, few.alignment.hidden) == ("bottleneck", 128)
+    assert replace(few, features=usual.features, alignment=usual.alignment) == usual
+    assert method_settings("office-home").baseline == preset_baseline(small=False)

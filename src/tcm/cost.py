@@ -4,7 +4,7 @@ A multiply-add counts once, as in the paper; only forward passes are counted. Ne
 for whatever is not to be counted, and PyTorch's counter looks on: it sees matrix products and convolutions.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, get_args
 
 import torch
@@ -80,8 +80,17 @@ class StandIn(nn.Module):
         return torch.zeros(len(x), self.features)
 
 
-def count_costs(backbone: BackboneConfig, classes: int, k: int) -> Costs:
-    """Every method on this backbone; those with counterfactuals have k mechanisms, the Baseline one."""
+class Form(NamedTuple):
+    """A method in one of its presets, if it has any, and its settings."""
+
+    name: str
+    preset: Preset | None
+    config: MethodConfig
+
+
+def count_costs(backbone: BackboneConfig, classes: int, k: int, forms: Iterable[Form] | None = None) -> Costs:
+    """The methods, all of them unless some are given, on this backbone; those with counterfactuals have k mechanisms,
+    the Baseline one."""
     for name, value, least in (("classes", classes, 2), ("k", k, 1)):
         if value < least:
             raise InputError(f"--{name} is {value}; give {least} or more")
@@ -94,7 +103,7 @@ def count_costs(backbone: BackboneConfig, classes: int, k: int) -> Costs:
         network = backbone.build(initialise=False).eval()
         each = Price(multiply_adds(lambda: network(torch.empty(1, 3, side, side))), parameters(network))
     rows = []
-    for name, preset, config in every_method(small):
+    for name, preset, config in every_method(small) if forms is None else forms:
         mechanisms = (1 if name == "baseline" else k) if uses_counterfactuals(config) else 0
         method, images, modules = _modules(config, network.features, classes, mechanisms)
         passes = _passes(method)
@@ -103,11 +112,11 @@ def count_costs(backbone: BackboneConfig, classes: int, k: int) -> Costs:
     return Costs(each, rows)
 
 
-def every_method(small: bool) -> Iterator[tuple[str, Preset | None, MethodConfig]]:
+def every_method(small: bool) -> Iterator[Form]:
     """Each method by name, in each of its presets."""
     for name in METHODS:
         for preset in get_args(Preset) if name in WITH_PRESETS else (None,):
-            yield name, preset, preset_method(name, preset or "default", small)
+            yield Form(name, preset, preset_method(name, preset or "default", small))
 
 
 def multiply_adds(run: Callable[[], object]) -> float:

@@ -81,8 +81,8 @@ class SuiteMechanisms:
     warmup: int | None = None
     """Steps before the competition starts. Default: that of the form."""
     watch: int = 0
-    """Images of each domain on which every evaluation measures Frechet distances, in the features of the backbone that
-    stage 2 starts from. 0: none."""
+    """Images of each domain on which every evaluation measures Frechet distances, in the features of --backbone or, of
+    digits, their own reader. They stand in metrics.jsonl. 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +152,8 @@ def suite_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) ->
     """
     if config.seeds < 1:
         raise InputError(f"--seeds is {config.seeds}; give 1 or more")
+    if config.mechanisms.watch == 1 or config.mechanisms.watch < 0:
+        raise InputError(f"--mechanisms.watch is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
     tasks, entries = suite_tasks(benchmark, config), chosen(config.methods, ENTRIES, "method")
     jobs: dict[str, Job] = {}
     for task in tasks:

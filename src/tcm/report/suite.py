@@ -13,8 +13,9 @@ from markupsafe import Markup
 from PIL import Image
 
 from tcm.config import from_json
-from tcm.cost import BATCH, Cost, Costs, costs_notes, count_costs
+from tcm.cost import BATCH, Cost, Costs, Form, costs_notes, count_costs
 from tcm.errors import InputError
+from tcm.methods import METHODS, WITH_PRESETS
 from tcm.nn.backbone import BackboneConfig
 from tcm.report.page import template, write_page
 from tcm.report.selection import EXPLAINED
@@ -111,7 +112,7 @@ def write_suite_report(
         held_out=config.held_out,
         figures=[(figure, _picture(figure)) for figure in figures],
         first_task=runs[0].task if len({run.task for run in runs}) > 1 else "",
-        costs=costs_view(rows, runs, k),
+        costs=costs_view(runs, k),
         k=k,
         batch=BATCH,
         settings=settings_rows(rows),
@@ -173,20 +174,30 @@ def settings_rows(rows: Sequence[Row]) -> list[SettingsRow]:
     return found
 
 
-def costs_view(rows: Sequence[Row], runs: Sequence[SuiteRun], k: int) -> CostsView:
-    """What the methods of these rows cost on their backbone."""
+def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
+    """What the methods of these runs cost on their backbone."""
     try:
         first = runs[0].folder
         backbone = from_json(BackboneConfig, read_json(first / "config.json")["backbone"])
         classes = len(read_json(first / "evaluation.json")["classes"])
         # The weights' file may be gone, and what is in it costs nothing.
-        found = count_costs(replace(backbone, weights=None), classes, k)
+        found = count_costs(replace(backbone, weights=None), classes, k, forms_of(runs))
     except InputError as error:
         return CostsView(None, missing=f"The costs could not be counted: {error}.")
-    there = {(row["method"], row["preset"]) for row in rows}
-    ours = [cost for cost in found.rows if (cost.name, cost.preset or "default") in there]
-    named = [CostRow(entry_name(cost.name, cost.preset), cost) for cost in ours]
+    named = [CostRow(entry_name(cost.name, cost.preset), cost) for cost in found.rows]
     return CostsView(found, named, costs_notes(found))
+
+
+def forms_of(runs: Sequence[SuiteRun]) -> list[Form]:
+    """The methods of the runs, each with the settings of its first run."""
+    found: dict[tuple[str, str | None], Form] = {}
+    for run in runs:
+        config = read_json(run.folder / "config.json")
+        name = config["method_name"]
+        preset = config["preset"] if name in WITH_PRESETS else None
+        settings = from_json(METHODS[name], config["method"], str(run.folder))
+        found.setdefault((name, preset), Form(name, preset, settings))
+    return list(found.values())
 
 
 def _commands(runs: Sequence[SuiteRun]) -> list[str]:

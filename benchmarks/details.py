@@ -1,0 +1,68 @@
+"""What the rows of results leave out: a line for each number, with the run that it is of.
+
+python benchmarks/details.py RUN... --to CSV
+
+Of a run of a method: selection scores, other readings of the model, the causal head and the losses at its last step. Of
+a run of `tcm mechanisms`: the Frechet distances that `--watch.images` measured, at every evaluation.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tcm.run import Run, read_json
+
+
+class Detail(NamedTuple):
+    """A number of a run."""
+
+    run: str
+    seed: int
+    step: int
+    name: str
+    value: str
+    torch: str
+    commit: str
+
+
+def details(folder: Path) -> Iterator[Detail]:
+    """The run's numbers, in the order in which its metrics have them."""
+    run = Run(folder)
+    config, origin = read_json(run.config_file), read_json(run.environment_file)
+    about = config["data"]
+    name = f"{about['source']} to {about['target']}, {folder.name}"
+    rows = run.metrics()
+    last = int(rows[-1]["step"])
+    for row in rows:
+        step = int(row["step"])
+        kept = {
+            key: value
+            for key, value in row.items()
+            if key.startswith("frechet/") or (step == last and key.startswith(("select/", "head/", "loss/")))
+        }
+        for key, value in kept.items():
+            yield Detail(name, config["seed"], step, key, f"{value:.6g}", origin["torch"], origin["commit"])
+    if "method_name" in config:
+        target = read_json(folder / "evaluation.json")["target"]
+        for key, reading in target.get("readings", {}).items():
+            found = f"{100 * reading['accuracy']:.2f}"
+            yield Detail(name, config["seed"], last, f"accuracy, {key}", found, origin["torch"], origin["commit"])
+
+
+def main() -> None:
+    """Writes the numbers of all runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--to", type=Path, required=True, help="CSV that is written anew")
+    options = parser.parse_args()
+    with options.to.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Detail._fields)
+        for folder in options.runs:
+            writer.writerows(details(folder))
+
+
+if __name__ == "__main__":
+    main()
