@@ -268,6 +268,9 @@ def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pyt
     options = ["--watch.images", "4", "--watch.backbone.name", "resnet18", "--watch.backbone.no-pretrained"]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
     assert "give a file of trained ones with --watch.backbone.weights" in capsys.readouterr().err
+    options = ["--watch.images", "4", "--watch.backbone.weights", str(tmp_path / "none.safetensors")]
+    assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
+    assert "error: --watch.backbone.weights: there is no file" in capsys.readouterr().err
     assert not (out / "config.json").exists()
 
 

@@ -40,7 +40,12 @@ class WatchConfig:
 
     def build(self, data: DataConfig) -> Backbone | None:
         """The network, if anything is to be measured."""
-        return comparing_network(self.backbone, data, "--watch.backbone") if self.images else None
+        if not self.images:
+            return None
+        try:
+            return comparing_network(self.backbone, data)
+        except InputError as error:  # which names the option as other commands have it
+            raise InputError(str(error).replace("--backbone.", "--watch.backbone.")) from error
 
     def require_usable(self) -> None:
         """An error for numbers that cannot be used."""
@@ -80,21 +85,21 @@ def fitting_batch(generator: GeneratorConfig, side: int, device: torch.device) -
     return int(min(max(room // alive, 1), LARGEST_BATCH, max(INDEXED // numbers, 1)))
 
 
-def comparing_network(config: BackboneConfig, data: DataConfig, option: str = "--backbone") -> Backbone:
+def comparing_network(config: BackboneConfig, data: DataConfig) -> Backbone:
     """The network whose features are compared; digits have their own unless another is named."""
     if data.is_digits and config == BackboneConfig():
         return digit_reader().backbone
-    return trained_backbone(config, data.view.crop, option)
+    return trained_backbone(config, data.view.crop)
 
 
-def trained_backbone(config: BackboneConfig, crop: int, option: str = "--backbone") -> Backbone:
+def trained_backbone(config: BackboneConfig, crop: int) -> Backbone:
     """The network whose features are compared, in evaluation mode; an error if it has learnt nothing."""
     config = config.resolved(small_images=False)
     config.require_crop(crop)
     backbone = config.build()
     if not backbone.pretrained:
-        found = f"{option}.name {config.name} has random weights, and its features mean nothing"
-        raise InputError(f"{found}; give a file of trained ones with {option}.weights")
+        found = f"--backbone.name {config.name} has random weights, and its features mean nothing"
+        raise InputError(f"{found}; give a file of trained ones with --backbone.weights")
     return backbone.eval()
 
 
