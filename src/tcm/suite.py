@@ -113,6 +113,8 @@ class SuiteConfig:
     """Side to which images are resized for the store. Default: 256, digits 32."""
     crop: int | None = None
     """Side of the square that is cut out. Default: 7/8 of the size, digits all of it."""
+    area: float | None = None
+    """Cut training images of stage 2 out as parts of random size, at least this share of the area, resized."""
     cache: Path | None = None
     """Where packed images are kept. Default: tcm in the user's cache folder."""
     device: Device = "auto"
@@ -228,7 +230,7 @@ def pair_name(transfer: Transfer) -> str:
 
 def with_sizes(data: DataConfig, config: SuiteConfig) -> DataConfig:
     """The data with the suite's sizes and cache."""
-    return dataclasses.replace(data, size=config.size, crop=config.crop, cache=config.cache)
+    return dataclasses.replace(data, size=config.size, crop=config.crop, area=config.area, cache=config.cache)
 
 
 def numbers_of_mechanisms(
@@ -291,7 +293,9 @@ def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
     warmup = bank.warmup if asked.warmup is None else asked.warmup
     # A warm-up longer than half of a short run would leave no time to compete.
     bank = dataclasses.replace(bank, warmup=min(warmup, steps // 2))
-    data = task.pair_data if asked.crop is None else dataclasses.replace(task.pair_data, crop=asked.crop)
+    data = dataclasses.replace(task.pair_data, area=None)
+    if asked.crop is not None:
+        data = dataclasses.replace(data, crop=asked.crop)
     return Job(
         f"mechanisms/{task.pair}/{MECHANISMS}-k{k}",
         DiscoveryConfig(

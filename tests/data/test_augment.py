@@ -1,6 +1,21 @@
+import pytest
 import torch
+from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms.v2.functional import resize
 
-from tcm.data.augment import View, as_input, as_stored, centre_cuts, cut, random_cuts, squares
+from tcm.data.augment import (
+    View,
+    as_input,
+    as_stored,
+    centre_cuts,
+    cut,
+    cut_all,
+    random_boxes,
+    random_cuts,
+    random_squares,
+    resized_squares,
+    squares,
+)
 
 
 def numbered(count: int, size: int) -> torch.Tensor:
@@ -29,6 +44,55 @@ def test_random_cuts_reach_every_place_and_no_other():
     assert set(top.tolist()) == set(left.tolist()) == {-1, 0, 1, 2, 3}
     assert 900 < mirrored.sum() < 1100
     assert not random_cuts(50, 10, View(8, False, 0), generator)[2].any()
+
+
+@pytest.mark.parametrize(("height", "width"), [(5, 9), (12, 12), (4, 4), (16, 15)])
+def test_a_box_is_cut_out_and_resized(height: int, width: int):
+    images = torch.randint(0, 256, (2, 16, 16, 3), generator=torch.Generator().manual_seed(0)).byte()
+    boxes = torch.tensor([[0, 0], [1, 1], [0, 1], [height, height], [width, width]])  # top, left, mirror, sides
+    pixels = cut(images, resized_squares(torch.tensor([1, 1]), boxes, 16, 8))
+    part = images[1, :height, 1 : 1 + width].movedim(-1, 0)
+    expected = resize(part, [8, 8], antialias=False).movedim(0, -1)
+    assert (pixels[0].int() - expected.int()).abs().max() <= 1  # rounding
+    assert torch.equal(pixels[1], pixels[0].flip(1))
+
+
+def test_a_box_of_the_crops_size_is_a_plain_cut():
+    images = numbered(2, 8)
+    boxes = torch.tensor([[1], [2], [1], [4], [4]])
+    resized = cut(images, resized_squares(torch.tensor([1]), boxes, 8, 4))
+    assert torch.equal(resized, cut(images, squares(torch.tensor([1]), boxes[:3], 8, 4)))
+
+
+def test_random_boxes_are_drawn_as_torchvision_draws_them():
+    torch.manual_seed(0)
+    image = torch.zeros(3, 256, 256)
+    theirs = torch.tensor([RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)])
+    boxes = random_boxes(4000, 256, View(224, True, 0, 0.08), torch.Generator().manual_seed(0))
+    ours = boxes[[0, 1, 3, 4]].T  # top, left, height, width
+    levels = torch.tensor([0.1, 0.25, 0.5, 0.75, 0.9])
+    for mine, other in ((ours, theirs), (ours[:, 2:].prod(dim=1) / 256, theirs[:, 2:].prod(dim=1) / 256)):
+        there = torch.quantile(other.float(), levels, dim=0)
+        torch.testing.assert_close(torch.quantile(mine.float(), levels, dim=0), there, atol=8, rtol=0)
+    assert (boxes[:2] >= 0).all()
+    assert (boxes[:2] + boxes[3:] <= 256).all()
+    assert 1800 < boxes[2].sum() < 2200
+
+
+def test_boxes_that_never_fit_are_the_whole_image():
+    boxes = random_boxes(500, 64, View(56, False, 0, 1.0), torch.Generator().manual_seed(0))
+    whole = (boxes[3:] == 64).all(dim=0)
+    assert whole.float().mean() > 0.5
+    assert (boxes[:2, whole] == 0).all()
+
+
+def test_counterfactuals_are_cut_as_their_image_is():
+    images = numbered(3, 16)
+    chosen = random_squares(torch.tensor([[2, 0]]), 16, View(8, True, 0, 0.2), torch.Generator().manual_seed(3))
+    step = type(chosen)(*(part[0] for part in chosen))
+    both = cut_all(torch.stack([images, 255 - images], dim=1), step)
+    assert torch.equal(both[0], cut(images, step))
+    assert torch.equal(both[1], cut(255 - images, step))
 
 
 def test_centre_cuts():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from tcm.data.augment import Squares, View, as_input, cut, cut_all, random_cuts, squares
+from tcm.data.augment import Squares, View, as_input, cut, cut_all, random_squares
 from tcm.data.store import ImageStore
 from tcm.errors import InputError
 from tcm.learner import Batch, Counterfactuals
@@ -128,9 +128,7 @@ class Stream:
         store, name = self.stores[side], SIDES[side]
         indices = self._indices(side, number).reshape(BLOCK, -1).to(self.device)
         generator = derived_generator(self.seed, name, "view", number)
-        cuts = random_cuts(BLOCK * self.batch_size, store.size, self.view, generator)
-        by_step = cuts.reshape(3, BLOCK, -1).transpose(0, 1).to(self.device)
-        return squares(indices, by_step, store.size, self.view.crop)
+        return random_squares(indices, store.size, self.view, generator)
 
     def _indices(self, side: int, number: int) -> Tensor:
         chosen, batch = self._chosen[side], BLOCK * self.batch_size

@@ -50,6 +50,8 @@ class DataConfig:
     """Mirror half of the training images. Default: yes, digits no."""
     shift: int | None = None
     """How far a training crop may reach over the edge, in pixels. Default: 0, digits 2."""
+    area: float | None = None
+    """Cut training images out as parts of random size, at least this share of the area, resized to the crop."""
     on_bad_image: Literal["stop", "skip"] = "stop"
     """What to do with an image that cannot be read."""
     cache: Path | None = None
@@ -72,7 +74,7 @@ class DataConfig:
             raise InputError("--data.benchmark digits needs no other data; leave it out, or the folders and lists")
         size = _or(self.size, 32 if self.is_digits else 256)
         crop = _or(self.crop, size if self.is_digits else size * 7 // 8)
-        shift = _or(self.shift, 2 if self.is_digits else 0)
+        shift = _or(self.shift, 2 if self.is_digits and self.area is None else 0)
         if size < 8 or (self.is_digits and size != digits.SIZE):
             raise InputError(
                 f"--data.size is {size}; give {'32, the size of the digits' if self.is_digits else '8 or more'}"
@@ -81,6 +83,10 @@ class DataConfig:
             raise InputError(f"--data.crop is {crop}, but images are stored with side {size}; give 8 to {size}")
         if not 0 <= shift < crop:
             raise InputError(f"--data.shift is {shift}; give 0 to {crop - 1}")
+        if self.area is not None and not 0 < self.area <= 1:
+            raise InputError(f"--data.area is {self.area}; give a share of the image, more than 0 and at most 1")
+        if self.area is not None and shift:
+            raise InputError("--data.shift is for crops of one size; leave it out, or --data.area")
         paths = ("root", "source_dir", "target_dir", "source_list", "target_list", "cache")
         absolute = {name: _absolute(getattr(self, name)) for name in paths}
         flip = _or(self.flip, not self.is_digits)
@@ -92,7 +98,7 @@ class DataConfig:
         assert self.crop is not None
         assert self.flip is not None
         assert self.shift is not None
-        return View(self.crop, self.flip, self.shift)
+        return View(self.crop, self.flip, self.shift, self.area)
 
 
 class Task(NamedTuple):
