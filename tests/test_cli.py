@@ -1,11 +1,18 @@
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tcm.cli import COMMANDS, main
+from tcm.cli import COMMANDS, main, parse
+from tcm.mechanisms.discovery import PRESETS as BANKS
+from tcm.mechanisms.discovery import Preset as BankPreset
+from tcm.mechanisms.discovery import preset_bank
+from tcm.methods.tcm import PRESETS, Preset, preset_tcm
+from tcm.pipeline import BANK_OF
 
 
 def test_help_lists_every_command_with_purpose_and_example(capsys: pytest.CaptureFixture[str]):
@@ -59,3 +66,30 @@ def test_a_wrong_value_is_named_on_any_terminal(encoding: str):
         "error: invalid choice 'papper' for argument '--preset'. Expected one of ('default',"
     )
     assert found.stderr.count("\n") == 1
+
+
+def config_of(command: str, *options: str) -> Any:
+    """What the options of a command come to, without running it."""
+    call = parse(command, ["--out", "nowhere", *options])
+    assert isinstance(call, functools.partial)
+    return call.keywords["config"]
+
+
+@pytest.mark.parametrize("data", [[], ["--data.benchmark", "digits"]], ids=["photographs", "digits"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_of_stage_2_sets_what_the_method_starts_from(preset: Preset, data: list[str]):
+    expected = preset_tcm(preset, small=bool(data))
+    trained, fitted = (config_of(command, "--preset", preset, *data) for command in ("train tcm", "fit"))
+    assert trained.method == fitted.classifier.method == expected
+    assert trained.preset == fitted.preset == preset
+    assert fitted.mechanisms.bank == preset_bank(BANK_OF[preset], small=bool(data))
+
+
+@pytest.mark.parametrize("preset", BANKS)
+def test_a_preset_of_stage_1_sets_what_the_mechanisms_start_from(preset: BankPreset):
+    assert config_of("mechanisms", "--preset", preset).bank == BANKS[preset]
+
+
+def test_an_option_beside_the_preset_counts_and_the_preset_may_follow_an_equals_sign():
+    found = config_of("train tcm", "--method.agreement", "0.5", "--preset=control").method
+    assert (found.agreement, found.mixing) == (0.5, "none")

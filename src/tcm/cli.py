@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -272,9 +272,9 @@ def mechanisms_command(options: list[str]) -> Callable[..., int]:
     import tyro
 
     from tcm import mechanism_commands
-    from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
+    from tcm.mechanisms.discovery import PRESETS, DiscoveryConfig, preset_bank
 
-    preset, small = asked_preset(options)
+    preset, small = asked_preset(options, PRESETS)
     start = DiscoveryConfig(preset=preset, bank=preset_bank(preset, small))
 
     def mechanisms(
@@ -295,10 +295,10 @@ def fit_command(options: list[str]) -> Callable[..., int]:
 
     from tcm import commands
     from tcm.mechanisms.discovery import preset_bank
-    from tcm.methods.tcm import preset_tcm
+    from tcm.methods.tcm import PRESETS, preset_tcm
     from tcm.pipeline import BANK_OF, FitConfig, StageOne, StageTwo
 
-    preset, small = asked_preset(options)
+    preset, small = asked_preset(options, PRESETS)
     one, two = StageOne(bank=preset_bank(BANK_OF[preset], small)), StageTwo(method=preset_tcm(preset, small))
     start = FitConfig(preset=preset, mechanisms=one, classifier=two)
 
@@ -345,15 +345,14 @@ def bench_command(options: list[str]) -> Callable[..., int]:
     return bench
 
 
-def asked_preset(options: list[str]) -> tuple[Any, bool]:
-    """The preset among the options, and whether they name built-in data, whose networks are small."""
+def asked_preset(options: list[str], known: Collection[str]) -> tuple[Any, bool]:
+    """The preset among the options, if it is known, and whether they name built-in data, whose networks are small."""
     from tcm.data.task import BUILT_IN
-    from tcm.mechanisms.discovery import PRESETS
 
     given = dict(pairwise(part for word in options for part in word.split("=", 1)))
     wanted = given.get("--preset", "default")
     # The parser will complain of any other.
-    return wanted if wanted in PRESETS else "default", given.get("--data.benchmark") in BUILT_IN
+    return wanted if wanted in known else "default", given.get("--data.benchmark") in BUILT_IN
 
 
 def documented(purpose: str) -> str:
@@ -376,8 +375,9 @@ def train_command(method: str, options: list[str]) -> Callable[..., int]:
     from tcm.commands import train_method
     from tcm.experiment import TrainConfig
     from tcm.methods import METHODS, preset_method
+    from tcm.methods.tcm import PRESETS
 
-    preset, small = asked_preset(options)
+    preset, small = asked_preset(options, PRESETS)
     start = TrainConfig(method=preset_method(method, preset, small), preset=preset)
 
     def train(
