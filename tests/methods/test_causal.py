@@ -259,6 +259,30 @@ def test_in_a_hurry_e_of_x_hat_stands_for_every_proxy(ridge: float):
     torch.testing.assert_close(alike.solved().predict(x, torch.rand(K, COUNT, FEATURES)), found)
 
 
+def test_evaluation_mode_solves_h_y_once_for_all_predictions(monkeypatch: pytest.MonkeyPatch):
+    head, x = built(ridge=2.0), random_views().target[0]
+    learning = head.solved().h_y
+    head.eval()
+    with monkeypatch.context() as patch:
+        patch.setattr(causal, "proxy_function", None)
+        for _ in range(2):
+            found = head.solved()
+            assert all(torch.equal(ours, its) for ours, its in zip(found.h_y, learning, strict=True))
+            torch.testing.assert_close(found.predict_with_mean(x), h_y_by_hand(head, x, torch.zeros(FEATURES), 2.0))
+
+
+def test_the_solved_h_y_is_never_that_of_other_weights():
+    head, other, x = built().eval(), built().train(), random_views().target[0]
+    with torch.no_grad():
+        other.heads.to_proxy.weight.mul_(2)
+    expected = other.solved().predict_with_mean(x)
+    assert not torch.allclose(head.solved().predict_with_mean(x), expected)
+    torch.testing.assert_close(other.eval().solved().predict_with_mean(x), expected)
+    head.load_state_dict(other.state_dict())
+    torch.testing.assert_close(head.solved().predict_with_mean(x), expected)
+    assert not {"of_proxy", "of_x", "offset"} & set(head.state_dict())  # older models can be loaded
+
+
 def test_alone_the_head_is_f_y_at_the_mean_of_z():
     head, x = built(), random_views().target[0]
     mean = head.vae.encoder(x)[:, :LATENT]

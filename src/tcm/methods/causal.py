@@ -52,12 +52,36 @@ class Solved(NamedTuple):
 class CausalHead(nn.Module):
     """f_y, f_xhat, the VAE, and P(x_hat | S) of both domains."""
 
+    # h_y as evaluation mode found it: solving takes as long as a small batch's pass of the backbone. It follows from
+    # the heads, so it is no part of the checkpoint.
+    of_proxy: Tensor
+    of_x: Tensor
+    offset: Tensor
+
     def __init__(self, features: int, classes: int, config: HeadConfig):
         super().__init__()
         self.config = config
         self.vae = config.vae.build(features)
         self.heads = ProxyHeads(classes, features, config.vae.latent)
         self.source, self.target = ProxyWeights(features), ProxyWeights(features)
+        for name, part in zip(ProxyFunction._fields, self.h_y(), strict=True):
+            self.register_buffer(name, part, persistent=False)
+        self.register_load_state_dict_post_hook(lambda head, _: head.solve())
+
+    def train(self, mode: bool = True) -> "CausalHead":
+        """Evaluation mode solves h_y, once for all predictions until the heads learn or are loaded again."""
+        if not mode:
+            self.solve()
+        return super().train(mode)
+
+    def solve(self) -> None:
+        """Keeps the h_y of the heads as they are."""
+        for buffer, part in zip((self.of_proxy, self.of_x, self.offset), self.h_y(), strict=True):
+            buffer.copy_(part)
+
+    def h_y(self) -> ProxyFunction:
+        """Eq. (7), solved from the heads as they are, which are constants to it."""
+        return proxy_function(self.heads.constants(), self.config.ridge)
 
     def forward(self, features: Views, labels: Tensor) -> Solved:
         """L_c and L_v of Eq. (8), and the adjusted logits of Eq. (5)."""
@@ -70,7 +94,7 @@ class CausalHead(nn.Module):
         mean, log_variance = self.vae.encode(fixed)
         z = sampled(mean, log_variance)
         restored, z = self.vae.decode(z), z.detach()
-        h_y = proxy_function(self.heads.constants(), self.config.ridge)
+        h_y = self.h_y()
         proxy = self.source.average(x_hat, self.config.weighting)
         adjusted = adjusted_logits(h_y, features.source, proxy)
         on_target = adjusted_logits(h_y, features.target[0], self.target.average(made_of_target, self.config.weighting))
@@ -84,8 +108,8 @@ class CausalHead(nn.Module):
         return Solved(terms, Views(adjusted, on_target[None]), proxy_share(h_y, x.detach(), proxy.detach()))
 
     def solved(self) -> "SolvedHead":
-        """The head with its h_y, which takes long to solve: for all predictions of one batch."""
-        return SolvedHead(self, proxy_function(self.heads.constants(), self.config.ridge))
+        """The head with its h_y; while it learns, as it is now."""
+        return SolvedHead(self, self.h_y() if self.training else ProxyFunction(self.of_proxy, self.of_x, self.offset))
 
     def predict_alone(self, x: Tensor) -> Tensor:
         """f_y at the mean of z: what the head says without h_y."""
