@@ -1,6 +1,7 @@
 """Predictions for users in a hurry, and what a training command says of a causal head."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,19 @@ def test_fast_uses_no_mechanism(
     assert [row["path"] for row in fast] == [row["path"] for row in careful]
     with pytest.raises(AssertionError, match="a mechanism was asked"):
         rows_of(run, images)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_the_model_file_is_all_that_a_prediction_needs(preset: str, mechanisms: Path, images: Path, tmp_path: Path):
+    given = Path(shutil.copytree(mechanisms, tmp_path / "mechanisms"))
+    run = trained("tcm", tmp_path / "run", "--preset", preset, "--mechanisms", str(given))
+    expected = rows_of(run, images)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (run / "model.safetensors").rename(alone / "model.safetensors")
+    shutil.rmtree(given)
+    shutil.rmtree(run)
+    assert rows_of(alone, images) == expected
 
 
 def test_fast_changes_nothing_without_counterfactuals(images: Path, tmp_path: Path):

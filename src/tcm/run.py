@@ -175,8 +175,10 @@ class Run:
 
     @contextmanager
     def _opened_model(self) -> Iterator[Any]:
-        if not self.exists:
-            raise InputError(f"{self.folder} is no run folder: it has no config.json; name the --out of a run")
+        # The model's file is enough: it may have been taken away from its run.
+        if not self.exists and not self.finished:
+            found = f"{self.folder} is no run folder: it has no config.json and no model.safetensors"
+            raise InputError(f"{found}; name the --out of a run")
         if not self.finished:
             raise InputError(f"{self.folder} is not finished; repeat its train command to go on")
         try:
