@@ -80,7 +80,7 @@ def test_noise_depends_on_the_step_alone(tmp_path: Path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path: Path):
-    with pytest.raises(InputError, match=r"not finite at step 8.*holds the last good state; lower --line.lr"):
+    with pytest.raises(InputError, match=r"not finite at step 8 \(line\); .*holds the last good state; lower --line"):
         run_fit(Line(bad_step=7), tmp_path / "run")
     state = Run(tmp_path / "run").load_state(torch.device("cpu"))
     assert state is not None

@@ -152,6 +152,7 @@ class Ledger:
     def begin(self) -> None:
         """Forgets the sums and starts the clock."""
         self.sums: dict[str, Tensor] = {}
+        self.finite: dict[int, tuple[list[str], Tensor]] = {}  # by step, the losses' names and whether each is finite
         self.steps = self.images = 0
         self.started = _now(self.device)
 
@@ -159,8 +160,9 @@ class Ledger:
         """Counts one step's losses."""
         for name, loss in losses.items():
             self.sums[name] = self.sums[name] + loss if name in self.sums else loss.float()
-        bad = ~torch.isfinite(torch.stack(list(losses.values()))).all()
-        self.first_bad = torch.where((self.first_bad < 0) & bad, step, self.first_bad)
+        finite = torch.isfinite(torch.stack(list(losses.values())))
+        self.finite[step] = list(losses), finite
+        self.first_bad = torch.where((self.first_bad < 0) & ~finite.all(), step, self.first_bad)
         self.steps += 1
         self.images += images
 
@@ -168,7 +170,8 @@ class Ledger:
         """Mean losses and the rate since the last row; a loss that was not finite stops the run."""
         bad = int(self.first_bad)
         if bad >= 0:
-            raise diverged(run, learner, f"the loss is not finite at step {bad + 1}")
+            terms = ", ".join(name for name, finite in zip(*self.finite[bad], strict=True) if not finite)
+            raise diverged(run, learner, f"the loss is not finite at step {bad + 1} ({terms})")
         seconds = max(_now(self.device) - self.started, 1e-9)
         # A learner may report more than losses: a name with a stroke, such as wins/source/0, says itself what it is.
         row = {name if "/" in name else f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}

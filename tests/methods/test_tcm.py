@@ -1,6 +1,8 @@
 """Stage 2 with counterfactuals: what the terms are, what the presets set, and what a prediction is made of."""
 
+import math
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import SGD, Adam
 
+from tcm.errors import InputError
 from tcm.evaluate import judged
 from tcm.learner import Batch, Counterfactuals
 from tcm.losses import agreement
@@ -21,8 +24,10 @@ from tcm.methods.views import Views, drawn_views
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.nn.vae import VAEConfig
+from tcm.run import Run
 from tcm.schedules import ramp_up
 from tcm.settings import make_fabric
+from tcm.train import Rhythm, fit
 
 K, COUNT, CLASSES = 3, 4, 5
 HEAD_TERMS = {"label", "adjusted", "proxy", "vae"}
@@ -352,6 +357,37 @@ def test_every_parameter_is_in_one_optimizer_and_the_vaes_in_adam(preset: Preset
     assert type(optimizers["vae"]) is Adam  # AdamW is one too, whose weight decay is another
     (group,) = optimizers["vae"].param_groups
     assert (group["lr"], group["weight_decay"]) == (1e-3, method.recipe.weight_decay)
+
+
+class OneBatch:
+    """The same batch at every step."""
+
+    def batch(self, step: int) -> Batch:
+        return random_batch()
+
+
+@pytest.mark.parametrize(
+    ("preset", "term"),
+    [
+        *(("default", term) for term in ("classification", "agreement", "alignment")),
+        *(("paper", term) for term in (*sorted(HEAD_TERMS), "alignment")),
+    ],
+)
+def test_a_term_that_is_not_finite_is_named(preset: Preset, term: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    method, run = small_preset(preset), Run(tmp_path / "run")
+    plain = method.losses
+
+    def spoiled(batch: Batch, progress: float) -> dict[str, Tensor]:
+        found = plain(batch, progress)
+        return found | {term: found[term] * math.nan} if progress == 0.5 else found
+
+    monkeypatch.setattr(method, "losses", spoiled)
+    run.start({})
+    rhythm = Rhythm(steps=4, log_every=4, evaluate_every=4, save_every=1)
+    with pytest.raises(
+        InputError, match=rf"^the loss is not finite at step 3 \({term}\); .*/state.pt holds the last good"
+    ):
+        fit(make_fabric("cpu", "fp32"), method, OneBatch(), run, rhythm=rhythm, seed=0, evaluate=dict, quiet=True)
 
 
 def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
