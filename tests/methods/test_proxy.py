@@ -102,6 +102,13 @@ def test_a_singular_w3_gives_a_finite_inverse_and_is_noticed(rank: int):
     assert head_diagnostics(heads).lost == 4 - rank
 
 
+def test_a_z_wider_than_x_hat_has_lost_the_rest():
+    heads = random_heads(latent=7, proxy=4)
+    found = head_diagnostics(heads)
+    assert (len(found.singular_values), found.lost, found.singular_values[-1]) == (7, 3, 0.0)
+    torch.testing.assert_close(pseudo_inverse(heads.w3), torch.linalg.pinv(heads.w3))
+
+
 def test_a_w3_that_diverged_reaches_the_loss():
     for value in (math.nan, math.inf):
         heads = random_heads()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tcm.nn.heads import initialise_kaiming
@@ -167,7 +168,7 @@ class HeadDiagnostics:
 
     norm: float  # of W1 W3^+ (Frobenius): how strongly x_hat moves the logits
     direct_norm: float  # of W2: how strongly x does by itself
-    singular_values: tuple[float, ...]  # of W3, the largest first
+    singular_values: tuple[float, ...]  # of W3, one a dimension of z, the largest first
 
     @property
     def lost(self) -> int:
@@ -179,6 +180,8 @@ class HeadDiagnostics:
 def head_diagnostics(heads: LinearHeads, ridge: float = 0.0) -> HeadDiagnostics:
     """Norms and singular values of the heads, as plain numbers."""
     values = torch.linalg.svdvals(heads.w3.double())
+    # A z of more dimensions than x_hat cannot be recovered: what is left over leaves no trace.
+    values = F.pad(values, (0, heads.w3.shape[1] - len(values)))
     norm = proxy_function(heads, ridge).of_proxy.norm()
     return HeadDiagnostics(norm.item(), heads.w2.double().norm().item(), tuple(values.tolist()))
 
