@@ -317,7 +317,10 @@ OPTION_CASES = (
     Case("batch of none", TRAIN + " --batch 0", ("--batch is 0", "give 2 or more"), absent="out"),
     Case("batch of one", TRAIN + " --batch 1", ("--batch is 1", "give 2 or more"), absent="out"),
     Case(
-        "batch above the data", TRAIN + " --batch 13", ("--batch is 13", "Art has 12", "give"), absent="out/config.json"
+        "batch above the data",
+        TRAIN + " --batch 13",
+        ("--batch is 13", "Art has 12", "lower it or add images"),
+        absent="out/config.json",
     ),
     Case("all held out", TRAIN + " --held-out 1", ("--held-out is 1.0", "give a share from 0 to 0.9"), absent="out"),
     Case(
@@ -437,9 +440,9 @@ MECHANISMS_CASES = (
     ),
     Case(
         "mechanisms of a domain smaller than a batch",
-        OWN_MECHANISMS,
-        ("--batch is 4", "Art has 3", "give"),
-        lambda world: draw_domain(world.here / "Art", each=1),
+        OWN_MECHANISMS + " --batch 7",
+        ("--batch is 7", "Art has 6", "lower it or add images"),
+        lambda world: draw_domain(world.here / "Art", each=2),
         absent="out/config.json",
     ),
     Case(
@@ -973,6 +976,22 @@ def test_bad_images_may_be_skipped_in_training(world: World, capfd: pytest.Captu
     assert said.startswith("warning: 1 of the 12 images of Art cannot be read")
     assert said.count("\n") == 1
     assert json.loads((world.here / "out" / "evaluation.json").read_text())["source"]["images"] == 11
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_class_with_one_image_is_told_and_trained_on(world: World, capfd: pytest.CaptureFixture[str], preset: str):
+    own = world.own()
+    for number in range(1, 4):
+        (own / "hat" / f"{number}.jpg").unlink()
+    folders = "--data.source-dir {here}/Art --data.target-dir {data}/Clipart --quiet "
+    assert main(world.words(MECHANISMS.replace("{here}/out", "{here}/mechanisms") + folders)) == 0
+    assert main(world.words("transport {here}/mechanisms --device cpu --quiet")) == 0
+    capfd.readouterr()
+    use = "train tcm {small} --out {here}/out --mechanisms {here}/mechanisms --preset "
+    assert main(world.words(use + preset + " " + folders)) == 0
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.startswith("warning: the source ")
+    assert said.endswith("/Art has a single image of 1 of its 3 classes: hat; a class takes more")
 
 
 def test_odd_names_work_from_end_to_end(world: World):

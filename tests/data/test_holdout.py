@@ -92,5 +92,7 @@ def test_nothing_held_out_gives_the_same_batches(digits: Task):
 def test_a_batch_above_what_is_left_is_refused(digits: Task):
     task = Task(with_classes(digits.source, 10, 10), digits.target)
     held_out = held_out_images(task.source, 0.5, seed=0)
-    with pytest.raises(InputError, match=r"--batch is 11, but digits source has 10 images left by --held-out; give 1"):
+    with pytest.raises(
+        InputError, match=r"--batch is 11, but digits source has 10 images left by --held-out; lower it"
+    ):
         Stream(*task, batch=11, seed=0, view=VIEW, device=CPU, held_out=held_out)

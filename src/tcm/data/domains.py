@@ -3,6 +3,7 @@
 import re
 import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,11 @@ def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     classes = source.classes
     if len(classes) < 2:
         raise InputError(f"the source {shown(source.where)} has only one class, {shortened(classes)}; give two or more")
+    counts = Counter(name for _, name in source.entries)
+    alone = [name for name in classes if counts[name] == 1]
+    if alone:
+        found = f"has a single image of {len(alone)} of its {len(classes)} classes: {shortened(alone)}"
+        warnings.warn(f"the source {shown(source.where)} {found}; a class takes more", UserWarning, stacklevel=3)
     own_names = {name: found[0] for name in target.classes if len(found := same_name(name, classes)) == 1}
     unknown = [name for name in target.classes if name not in own_names]
     missing = [name for name in classes if name not in own_names.values()]

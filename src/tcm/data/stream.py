@@ -81,7 +81,9 @@ class Stream:
             count = len(store) if chosen is None else len(chosen)
             if not 1 <= batch <= count:
                 left = "" if chosen is None else " left by --held-out"
-                raise InputError(f"--batch is {batch}, but {store.name} has {count} images{left}; give 1 to {count}")
+                raise InputError(
+                    f"--batch is {batch}, but {store.name} has {count} images{left}; lower it or add images"
+                )
         self.stores, self.batch_size, self.seed, self.view, self.device = (source, target), batch, seed, view, device
         images, made = [source.images, source.labels, target.images], list(transported or ())
         all_fit, images_fit = (
