@@ -106,8 +106,8 @@ def count_costs(backbone: BackboneConfig, classes: int, k: int, forms: Iterable[
     for name, preset, config in every_method(small) if forms is None else forms:
         mechanisms = (1 if name == "baseline" else k) if uses_counterfactuals(config) else 0
         method, images, modules = _modules(config, network.features, classes, mechanisms)
-        passes = _passes(method)
-        made = mechanisms * generator_multiply_adds(preset or "default", small, side) if passes > 1 else 0.0
+        passes, asked = _predicted(method)
+        made = mechanisms * generator_multiply_adds(preset or "default", small, side) if asked else 0.0
         rows.append(Cost(name, preset, images, modules, passes * each.giga + made))
     return Costs(each, rows)
 
@@ -154,14 +154,17 @@ def _modules(config: MethodConfig, features: int, classes: int, k: int) -> tuple
     return method, backbone.shown, Price(giga, parameters(method))
 
 
-def _passes(method: Method) -> int:
-    """How often the backbone looks at an image or one of its counterfactuals to predict it."""
-    backbone = method.backbone
+def _predicted(method: Method) -> tuple[int, bool]:
+    """How often the backbone looks at an image or one of its counterfactuals to predict it, and whether mechanisms are
+    asked for those: a control without mechanisms carries them along, and so does the Baseline."""
+    backbone, asked = method.backbone, []
     assert isinstance(backbone, StandIn)
     before = backbone.shown
+    if method.inverse is not None:
+        method.inverse.register_forward_hook(lambda *_: asked.append(True))
     with torch.no_grad():
         method.eval().predict(torch.zeros(1, 3, SIDE, SIDE))
-    return backbone.shown - before
+    return backbone.shown - before, bool(asked)
 
 
 def costs_table(found: Costs) -> Table:
