@@ -36,7 +36,8 @@ from tcm.mechanisms.pool import ImagePool
 from tcm.mechanisms.transport import counterfactuals
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
-from tcm.methods.tcm import TCM, TCMConfig
+from tcm.methods.tcm import TCM, preset_tcm
+from tcm.methods.tcm import Preset as Form
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, InstanceNorm, ToColours
 from tcm.settings import make_fabric
@@ -321,15 +322,17 @@ def stage2(quick: bool, forms: list[str]) -> None:
     ours = measured_update(TCM, "auto", k, batch, side, name, compiled=True)
     print(f"a pass per view, fp32: {1 / plain:.0f} images/s")
     print(f"one pass, bf16, compiled: {1 / ours:.0f} images/s, {plain / ours:.1f} times as many")
-    report_prediction(k, 4 if quick else 64, side, name)
+    for preset in ("default", "paper"):
+        report_prediction(preset, k, 4 if quick else 64, side, name)
 
 
-def built(kind: type[TCM], fabric: Fabric, k: int, side: int, name: str) -> TCM:
-    """The default of stage 2 on an untrained backbone, with k untrained inverse mechanisms."""
+def built(kind: type[TCM], fabric: Fabric, k: int, side: int, name: str, preset: Form = "default") -> TCM:
+    """A form of stage 2 on an untrained backbone, with k untrained inverse mechanisms."""
     backbone = BackboneConfig(name, pretrained=False).build()
     backbone.pretrained = True
     generator = preset_bank("default", small=side < 64).generator
-    method = kind(Problem(65, backbone, FrozenGenerators(generator.build() for _ in range(k))), TCMConfig())
+    config = preset_tcm(preset, small=quick_size(side))
+    method = kind(Problem(65, backbone, FrozenGenerators(generator.build() for _ in range(k))), config)
     fabric.to_device(method)
     return method
 
@@ -367,10 +370,10 @@ def quick_size(side: int) -> bool:
     return side < 64
 
 
-def report_prediction(k: int, batch: int, side: int, name: str) -> None:
+def report_prediction(preset: Form, k: int, batch: int, side: int, name: str) -> None:
     """Prints what Algorithm 2 costs, in passes of the bare backbone."""
     fabric = make_fabric("auto", "auto")
-    method = built(TCM, fabric, k, side, name).eval()
+    method = built(TCM, fabric, k, side, name, preset).eval()
     method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     images = torch.rand(batch, 3, side, side, device=fabric.device)
 
@@ -382,14 +385,16 @@ def report_prediction(k: int, batch: int, side: int, name: str) -> None:
         return run
 
     calls = {
-        "backbone": timed(lambda x: method.classified(method.looked_at(x))),
+        "backbone": timed(method.features if preset == "paper" else lambda x: method.classified(method.looked_at(x))),
         "fast": timed(method.predict_fast),
         "whole": timed(method.predict),
         "generators": timed(method.inverse_counterfactuals),
     }
     took = seconds_a_call(calls, fabric.device, 3)
     bare, rest = took["backbone"], took["whole"] - took["generators"]
-    print(f"prediction, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone")
+    print(
+        f"prediction of {preset}, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone"
+    )
     print(f"Algorithm 2 without the generators: {rest / bare / (1 + k):.2f} x (1 + k) times the bare backbone")
     print(f"the k = {k} generators: {took['generators'] / bare:.2f} times the bare backbone")
 
