@@ -207,7 +207,7 @@ def number_of_weights(network: nn.Module) -> int:
 def test_parameter_counts_are_the_papers():
     predictions = AlignmentConfig("predictions").build(2048, 65)
     assert number_of_weights(predictions) == 65 * 1024 + 1024 * 1024 + 1024
-    assert number_of_weights(predictions) == pytest.approx(1.117e6, rel=1e-3)  # as in facts
+    assert number_of_weights(predictions) == pytest.approx(1.117e6, rel=1e-3)  # the paper's 1.1 M of the Baseline
     proxies = AlignmentConfig("proxies").build(2048, 65)
     assert number_of_weights(proxies) == 2 * 3_146_752
     assert sum(parameter.numel() for parameter in proxies.parameters()) == 2 * (3_146_752 + 2 * 1024 + 1)

@@ -31,7 +31,7 @@ def test_the_heads_are_equation_6():
     z, x = torch.randn(4, 2), torch.randn(4, 5)
     torch.testing.assert_close(heads.f_y(z, x), z @ w1.T + x @ w2.T + b1)
     torch.testing.assert_close(heads.f_xhat(z, x), z @ w3.T + x @ w4.T + b2)
-    assert ProxyHeads(65, 2048, 100).to_proxy.weight.numel() == 4_399_104  # the 4.399 M of facts
+    assert ProxyHeads(65, 2048, 100).to_proxy.weight.numel() == 4_399_104  # 4.399 M
 
 
 def test_weights_start_as_the_release_starts_them():
@@ -163,7 +163,7 @@ def test_weights_are_finite_and_sum_to_one_in_2048_dimensions(scale: float):
         found = weights(probed)
         assert found.isfinite().all()
         torch.testing.assert_close(found.sum(dim=0), torch.ones(32, dtype=torch.float64))
-    # What facts say of it: an isotropic Gaussian in so many dimensions all but chooses one.
+    # An isotropic Gaussian in so many dimensions all but chooses one.
     assert weights(x_hat).max(dim=0).values.median() > 0.99
 
 

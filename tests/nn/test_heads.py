@@ -37,7 +37,7 @@ def test_the_plain_discriminator_is_the_papers():
     last = "Linear(in_features=1024, out_features=1)"
     paper = plain_discriminator(2048)
     assert layers(paper) == [first, "ReLU()", second, "ReLU()", last]
-    assert sum(p.numel() for p in paper.parameters() if p.ndim == 2) == 3_146_752  # the 3.15 M of facts
+    assert sum(p.numel() for p in paper.parameters() if p.ndim == 2) == 3_146_752  # 3.15 M
     dropout = "Dropout(p=0.5, inplace=False)"
     assert layers(plain_discriminator(2048, dropout=0.5)) == [first, "ReLU()", dropout, second, "ReLU()", dropout, last]
 

@@ -24,7 +24,7 @@ def test_the_networks_are_the_papers():
 
 def test_parameter_counts():
     sizes = {name: parameter.numel() for name, parameter in VAEConfig().build(2048).named_parameters()}
-    assert sum(size for name, size in sizes.items() if name.endswith("weight")) == 4_586_400  # the 4.586 M of facts
+    assert sum(size for name, size in sizes.items() if name.endswith("weight")) == 4_586_400  # 4.586 M
     assert sum(sizes.values()) == 4_586_400 + 1200 + 600 + 200 + 600 + 2048
 
 
