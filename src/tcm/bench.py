@@ -1,12 +1,13 @@
 """Runs a suite: every job in a process of its own, nothing finished twice, a failure told and the rest gone on with."""
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing
-from multiprocessing import connection, get_context
+from multiprocessing import connection, forkserver, get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +68,7 @@ def work_off(jobs: list[Job], done: set[str], out: Path, at_once: int, *, thread
     waiting = [job for job in jobs if job.name not in done]
     running: dict[ForkServerProcess, Job] = {}
     failed: dict[str, str] = {}
+    start_server()
     with stop_requests() as stop, ProgressDisplay("suite", len(jobs), unit="run", done=len(done), quiet=quiet) as show:
         try:
             while (waiting or running) and not stop.requested:
@@ -93,17 +95,29 @@ def work_off(jobs: list[Job], done: set[str], out: Path, at_once: int, *, thread
         finally:
             for process in running:
                 process.kill()
-    if stop.requested:
-        saved = f"stopped with {len(done)} of {len(jobs)} runs finished in {out}"
-        raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
+        if stop.requested:
+            saved = f"stopped with {len(done)} of {len(jobs)} runs finished in {out}"
+            raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
     return failed
 
 
+def start_server() -> None:
+    """Starts the process that jobs are forked from: it has imported everything and does nothing else.
+
+    It ignores SIGTERM, as it does Ctrl-C: a signal to the whole process group is for the suite, and jobs that lose the
+    server end at once, without saving.
+    """
+    get_context("forkserver").set_forkserver_preload([__name__])
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the server inherits that
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def started(job: Job, out: Path, threads: int) -> ForkServerProcess:
-    """The job's process, forked from one that has imported everything and does nothing else."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=perform, args=(job, out, threads))
+    """The job's process."""
+    process = get_context("forkserver").Process(target=perform, args=(job, out, threads))
     process.start()
     return process
 
@@ -111,6 +125,7 @@ def started(job: Job, out: Path, threads: int) -> ForkServerProcess:
 def perform(job: Job, out: Path, threads: int) -> None:
     """Carries a job out in a process of its own, which writes to a log and ends when the suite does."""
     os.setsid()  # Ctrl-C reaches the suite alone, which then asks its jobs to stop
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     log = log_of(job, out)
     log.parent.mkdir(parents=True, exist_ok=True)

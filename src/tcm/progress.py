@@ -40,15 +40,16 @@ class ProgressDisplay:
         """Shows that `done` units are done; `text` replaces the short text beside the bar."""
         self.done, self.text = done, self.text if text is None else text
         if self._bar is not None:
-            rate = f"{self.rate:.1f} {self.unit}/s"
+            rate = pace(self.rate, self.unit) if self.rate else ""
             self._bar.update(self._task, completed=done, rate=rate, text=self.text)
         elif not self.quiet and time.monotonic() - self.last_line >= LINE_EVERY:
             self._line()
 
     def _line(self) -> None:
         self.last_line = time.monotonic()
-        left = (self.total - self.done) / self.rate if self.rate > 0 else 0
-        parts = [f"{self.title}: {self.done}/{self.total} {self.unit}s", f"{self.rate:.1f}/s", f"{left:.0f} s left"]
+        parts = [f"{self.title}: {self.done}/{self.total} {self.unit}s"]
+        if self.rate:  # until something is done nobody knows how long the rest will take
+            parts += [pace(self.rate), f"{span((self.total - self.done) / self.rate)} left"]
         print(", ".join([*parts, self.text] if self.text else parts), file=sys.stderr, flush=True)
 
     def __enter__(self) -> "ProgressDisplay":
@@ -63,3 +64,16 @@ class ProgressDisplay:
             self._bar.stop()
         elif not self.quiet and kind is None and time.monotonic() - self.started > LINE_EVERY:
             self._line()
+
+
+def pace(rate: float, unit: str = "") -> str:
+    """A rate, units a second, by the time in which there are some: 2.5 step/s, 3.0 run/min."""
+    seconds, name = next(((s, name) for s, name in ((1, "s"), (60, "min")) if rate * s >= 1), (3600, "h"))
+    return f"{rate * seconds:.1f} {unit}/{name}".replace(" /", "/")
+
+
+def span(seconds: float) -> str:
+    """A time in the unit that suits it: 99 s, 45 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
