@@ -112,6 +112,8 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--batch is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--k is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(watch=1)}, "--mechanisms.watch is 1; give 2 or more"),
+        ("digits", {"tasks": "A2C"}, r'no task "A2C"; the nearest is digits'),
+        ("office-home", {"root": "here", "tasks": ","}, r'--tasks is ","; name some of A>C, A>P'),
         ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
     ],
 )

@@ -92,7 +92,7 @@ class SuiteConfig:
     root: Path | None = None
     """Folder of the benchmark. The digits need none."""
     tasks: str = "all"
-    """Tasks in any usual spelling, with commas between them: A2C,R2C."""
+    """Tasks in any usual spelling, with commas between them: A2C,R2C. The digits are one task."""
     methods: str = "all"
     """Methods with commas between them. tcm-paper, tcm-release and tcm-control are TCM's other presets."""
     seeds: int = 3
@@ -189,6 +189,7 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
     if benchmark == DIGITS:
         if config.root:
             raise InputError("tcm bench digits needs no --root: the digits are built in; leave it out")
+        chosen(config.tasks, [DIGITS], "task")
         data = with_sizes(DataConfig(benchmark=DIGITS), config)
         protocol = Protocol(DIGITS_STEPS, 0, DIGITS_K, 8)
         return [SuiteTask("digits", data, "digits", data, protocol, DIGITS_MECHANISM_STEPS)]
@@ -201,6 +202,9 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
         raise InputError(f"tcm bench {benchmark} needs --root: the folder that holds its domains")
     published = benchmark_named(benchmark)
     asked = [published.task(code) for code in words(config.tasks)] if config.tasks != "all" else published.tasks
+    if not asked:
+        codes = ", ".join(transfer.code for transfer in published.tasks)
+        raise InputError(f'--tasks is "{shown(config.tasks)}"; name some of {codes}')
     protocol = PROTOCOLS[published.name]
     found = []
     for transfer in dict.fromkeys(asked):
