@@ -172,9 +172,9 @@ def test_what_is_no_store_is_refused_and_stays(content: str | bytes, says: str, 
     assert store.read_bytes() == before
 
 
-@pytest.mark.parametrize(("column", "value"), [("accuracy", "many"), ("config", "{")])
+@pytest.mark.parametrize(("column", "value"), [("accuracy", "many"), ("config", "{"), ("k", "four"), ("seed", "x")])
 def test_a_value_that_cannot_be_read_is_named(column: str, value: str, tmp_path: Path):
-    add_rows(tmp_path / "store.csv", [invented(seed="0"), invented(seed="1", **{column: value})])
+    add_rows(tmp_path / "store.csv", [invented(seed="0"), invented(**{"seed": "1", column: value})])
     with pytest.raises(InputError, match="row 2 is damaged"):
         read_rows([tmp_path / "store.csv"])
 

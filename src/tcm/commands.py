@@ -274,7 +274,7 @@ def table(
         raise InputError("no results are named; name at least one CSV of results")
     if out is not None:
         require_writable(out, "--out")
-    tables = result_tables(read_rows(stores), selection, benchmark, quoted)
+    tables = result_tables(in_order(read_rows(stores)), selection, benchmark, quoted)
     if out is not None:
         write_atomically(out, FORMATS[format](tables).encode())
         if not quiet:

@@ -168,6 +168,7 @@ def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
             try:
                 json.loads(found["config"])
                 [float(found[name] or 0) for name in ("accuracy", "mean_class_accuracy")]
+                [int(found[name] or 0) for name in ("k", "seed")]
             except ValueError as error:
                 raise InputError(f"{shown(file)}: row {number} is damaged ({error}); mend or remove it") from error
             rows.append(found)
