@@ -64,7 +64,7 @@ def test_images_of_a_step_and_of_a_prediction(found: Costs):
     mechanisms = row(found, "tcm", "default").predicting - (1 + K) * found.backbone.giga
     assert mechanisms / K == pytest.approx(12.05, rel=0.01)  # half of the 24.1 GFLOP of a generator's forward pass
     assert row(found, "baseline").predicting == found.backbone.giga
-    assert row(found, "tcm", "control").predicting == 2 * found.backbone.giga  # no mechanism is asked
+    assert row(found, "tcm", "control").predicting == 2 * found.backbone.giga  # the image in place of a counterfactual
 
 
 def test_the_command_prints_ours_beside_the_paper_s(capsys: pytest.CaptureFixture[str]):

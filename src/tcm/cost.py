@@ -106,9 +106,9 @@ def count_costs(backbone: BackboneConfig, classes: int, k: int, forms: Iterable[
     for name, preset, config in every_method(small) if forms is None else forms:
         mechanisms = (1 if name == "baseline" else k) if uses_counterfactuals(config) else 0
         method, images, modules = _modules(config, network.features, classes, mechanisms)
-        passes, asked = _predicted(method)
-        made = mechanisms * generator_multiply_adds(preset or "default", small, side) if asked else 0.0
-        rows.append(Cost(name, preset, images, modules, passes * each.giga + made))
+        passes, made = _prediction(method)
+        making = made * generator_multiply_adds(preset or "default", small, side) if made else 0.0
+        rows.append(Cost(name, preset, images, modules, passes * each.giga + making))
     return Costs(each, rows)
 
 
@@ -154,17 +154,16 @@ def _modules(config: MethodConfig, features: int, classes: int, k: int) -> tuple
     return method, backbone.shown, Price(giga, parameters(method))
 
 
-def _predicted(method: Method) -> tuple[int, bool]:
-    """How often the backbone looks at an image or one of its counterfactuals to predict it, and whether mechanisms are
-    asked for those: a control without mechanisms carries them along, and so does the Baseline."""
-    backbone, asked = method.backbone, []
+def _prediction(method: Method) -> tuple[int, int]:
+    """How many images the backbone looks at to predict one, and how many counterfactuals are made for it."""
+    backbone, mechanisms = method.backbone, list(method.inverse or ())
     assert isinstance(backbone, StandIn)
-    before = backbone.shown
-    if method.inverse is not None:
-        method.inverse.register_forward_hook(lambda *_: asked.append(True))
+    before, made = backbone.shown, []
+    for mechanism in mechanisms:
+        mechanism.register_forward_hook(lambda *_: made.append(1))
     with torch.no_grad():
         method.eval().predict(torch.zeros(1, 3, SIDE, SIDE))
-    return backbone.shown - before, bool(asked)
+    return backbone.shown - before, len(made)
 
 
 def costs_table(found: Costs) -> Table:
@@ -204,7 +203,7 @@ def costs_notes(found: Costs) -> list[str]:
         "The paper's figures are those of ResNet-50 with 65 classes.",
         f"The backbone: {mega:.1f} M parameters, {giga:.3g} G an image, {compared}.",
         "images: what passes the backbone in a step, counterfactuals included. The paper counts its backbone on "
-        f"{BATCH} images, its modules on {2 * BATCH}.",
+        f"{BATCH} images, its modules on {2 * BATCH}. mcd looks at its images six times a step; one time counts here.",
         "modules: all but backbone, bottleneck and classifier; with a causal head f_y, and solving h_y once a step.",
         "The paper's figures fit discriminators of class probabilities and counterfactuals one at a time, as tcm "
         "release has them. As the text writes it (tcm paper, baseline) they look at features, and at all k.",
