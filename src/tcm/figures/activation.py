@@ -37,7 +37,10 @@ def activation_figure(found: Comparison) -> Figure:
     for run in several:
         _draw_views(axes, run, left)
         left += len(run.views) + _BETWEEN
-    note = "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the strongest)."
+    note = (
+        "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the strongest). No colour: "
+        "nothing in the image does."
+    )
     _write(axes, 0, height - _HEAD - 0.3, note, size=8, ha="left")
     _write(axes, 0, height - _HEAD - 0.12, found.counts, size=8, ha="left")
     return figure
