@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tcm.cli import COMMANDS, main, parse
+from tcm.cli import COMMANDS, main, parse, warning_lines
 from tcm.mechanisms.discovery import PRESETS as BANKS
 from tcm.mechanisms.discovery import Preset as BankPreset
 from tcm.mechanisms.discovery import preset_bank
@@ -93,3 +93,10 @@ def test_a_preset_of_stage_1_sets_what_the_mechanisms_start_from(preset: BankPre
 def test_an_option_beside_the_preset_counts_and_the_preset_may_follow_an_equals_sign():
     found = config_of("train tcm", "--method.agreement", "0.5", "--preset=control").method
     assert (found.agreement, found.mixing) == (0.5, "none")
+
+
+def test_a_warning_is_told_once(capsys: pytest.CaptureFixture[str]):
+    show = warning_lines()
+    for text in ("Art has 2 images", "Art has 2 images", "Clipart has 3 images"):
+        show(UserWarning(text))
+    assert capsys.readouterr().err == "warning: Art has 2 images\nwarning: Clipart has 3 images\n"

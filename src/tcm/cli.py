@@ -169,7 +169,7 @@ def run_command(name: str, options: list[str]) -> int:
         warnings.simplefilter("always", UserWarning)
         # Pillow's remarks on damaged metadata and large images name no file; what cannot be used is refused by name.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        warnings.showwarning = show_warning
+        warnings.showwarning = warning_lines()
         return call()
 
 
@@ -206,9 +206,16 @@ def on_one_line(boxed: str) -> str:
     return said.replace(" (required)", "").rstrip(".")
 
 
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Warnings reach the user as one line each."""
-    print(f"warning: {shown(message)}", file=sys.stderr)
+def warning_lines() -> Callable[..., None]:
+    """Shows warnings to the user as one line each, and none twice: the tasks of a suite share their domains."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if (line := shown(message)) not in told:
+            told.add(line)
+            print(f"warning: {line}", file=sys.stderr)
+
+    return show
 
 
 def implementation(name: str, options: list[str]) -> tuple[Callable[..., Any], bool]:

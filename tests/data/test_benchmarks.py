@@ -103,10 +103,10 @@ def test_a_benchmark_is_recognised_by_domains_and_classes_or_name():
 
 
 def test_differences():
-    classes = [f"class {number}" for number in range(65)]
+    classes = {f"class {number}": 1 for number in range(65)}
     whole = {"Art": classes, "real_world": classes}
     assert OFFICE_HOME.differences({"Art": 2427, "real_world": 4357}, whole) == []
-    assert OFFICE_HOME.differences({"art": 2426}, {"art": classes[:64]}) == [
+    assert OFFICE_HOME.differences({"art": 2426}, {"art": dict(list(classes.items())[:64])}) == [
         "art has 2426 images, Office-Home Art has 2427",
         "art has 64 classes, Office-Home has 65",
     ]
@@ -114,9 +114,19 @@ def test_differences():
 
 def test_a_missing_class_is_named():
     classes = [f"class {number}" for number in range(65)]
-    part = {"Art": ["Class_1", *classes[2:]], "Rw": classes}
+    part = {"Art": dict.fromkeys(["Class_1", *classes[2:]], 1), "Rw": dict.fromkeys(classes, 1)}
     expected = ["Art has 64 classes, Office-Home has 65; it has no images of class 0"]
     assert OFFICE_HOME.differences({"Art": 2427, "Rw": 4357}, part) == expected
-    assert OFFICE_HOME.differences({"Art": 2427}, {"Art": classes[1:]}, folders=["class_0"]) == [
+    assert OFFICE_HOME.differences({"Art": 2427}, {"Art": dict.fromkeys(classes[1:], 1)}, folders=["class_0"]) == [
         "Art has 64 classes, Office-Home has 65; it has no images of class_0"
     ]
+
+
+def test_a_class_with_a_wrong_number_of_images_is_named():
+    numbers = {str(number): 50 for number in reversed(range(12))}
+    assert IMAGE_CLEF.differences({"p": 600}, {"p": numbers}) == []
+    assert IMAGE_CLEF.differences({"p": 597}, {"p": {**numbers, "2": 48, "10": 49}}) == [
+        "p has 597 images, ImageCLEF-DA p has 600; class 2 has 48 of 50, class 10 has 49 of 50"
+    ]
+    for domain in (domain for benchmark in BENCHMARKS for domain in benchmark.domains if domain.per_class):
+        assert sum(domain.per_class) == domain.images

@@ -161,8 +161,10 @@ def test_visda_by_its_lists(tmp_path: Path):
         fill(tmp_path / domain, 1)  # an image outside class folders, so that folders do not tell the classes
     config, found = warned("visda-2017", tmp_path, "train>validation")
     assert found == [
-        f"{tmp_path}: train has 24 images, VisDA-2017 train has 152397",
-        f"{tmp_path}: validation has 29 images, VisDA-2017 validation has 55388",
+        f"{tmp_path}: train has 24 images, VisDA-2017 train has 152397; class 0 has 2 of 14309, class 1 has 2 of 7365, "
+        "class 2 has 2 of 16640 and 9 more",
+        f"{tmp_path}: validation has 29 images, VisDA-2017 validation has 55388; class 0 has 3 of 3646, class 1 has "
+        "3 of 3475, class 2 has 3 of 4690 and 9 more",
     ]
     lists = [tmp_path / domain / "image_list.txt" for domain in ("train", "validation")]
     assert config == DataConfig(source_list=lists[0], target_list=lists[1])
@@ -259,8 +261,13 @@ def test_wrong_roots(office_home: Path, tmp_path: Path):
     assert f"{tmp_path} lacks domains of Office-Home: looked for {looked}, found nothing; put them there" in text
     assert f"; {office_home} has them, give that" in refusal("office-home", office_home / "Art", "A2R")
     (tmp_path / "OfficeHomeDataset_10072016").symlink_to(office_home)
+    for name in "AR":
+        (tmp_path / "Another" / name).mkdir(parents=True)
     text = refusal("office-home", tmp_path, "A2R")
-    assert f"found OfficeHomeDataset_10072016; {tmp_path / 'OfficeHomeDataset_10072016'} has them, give that" in text
+    assert (
+        f"found Another, OfficeHomeDataset_10072016; {tmp_path / 'OfficeHomeDataset_10072016'} has them, give that"
+        in text
+    )
     assert "looked for a folder amazon or a list image_list/amazon.txt" in refusal("office-31", office_home, "A2D")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from tcm.data.domains import plain_name, same_name, shortened
+from tcm.data.domains import class_order, plain_name, same_name, shortened
 from tcm.errors import InputError, shown
 
 # What stands between the domains in the code of a task: A2C, A>C, Ar -> Cl (hyphens are not read), A→C, A to C.
@@ -20,6 +20,7 @@ class PublishedDomain:
     images: int
     short: str  # in the codes of tasks, which are the columns of tables
     spellings: tuple[str, ...] = ()  # other names in use for its folder, its list file, or in codes
+    per_class: tuple[int, ...] = ()  # images of each class, in the order of names or numbers, where it is known
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -29,6 +30,13 @@ class PublishedDomain:
     def is_called(self, name: str) -> bool:
         """Whether that is one of its names, whatever the case, spaces, underscores and hyphens."""
         return bool(same_name(name, self.names))
+
+    def wrong_classes(self, found: Mapping[str, int]) -> list[str]:
+        """Which classes do not have as many images as published; none where that is unknown or a class is missing."""
+        if len(found) != len(self.per_class):
+            return []
+        pairs = zip(sorted(found, key=class_order), self.per_class, strict=True)
+        return [f"class {name} has {found[name]} of {count}" for name, count in pairs if found[name] != count]
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,11 @@ class Benchmark:
         return next((domain for domain in self.domains if domain.is_called(name)), None)
 
     def differences(
-        self, images: Mapping[str, int], classes: Mapping[str, Collection[str]], folders: Collection[str] = ()
+        self, images: Mapping[str, int], classes: Mapping[str, Mapping[str, int]], folders: Collection[str] = ()
     ) -> list[str]:
         """A line for every given domain whose number of images or of classes is not the published one.
 
+        `classes` has the images of each class. Which of them has too few or too many is told where that is published.
         A class is named as missing if another of the domains has it or a folder has its name; `folders` are such names.
         """
         everywhere = {plain_name(name): name for names in (*classes.values(), folders) for name in names}
@@ -91,7 +100,9 @@ class Benchmark:
             published = self.domain(domain)
             assert published
             if found != published.images:
-                lines.append(f"{domain} has {found} images, {self.name} {published.name} has {published.images}")
+                wrong = shortened(published.wrong_classes(classes[domain]), limit=3)
+                counts = f"{domain} has {found} images, {self.name} {published.name} has {published.images}"
+                lines.append(f"{counts}; {wrong}" if wrong else counts)
             if len(classes[domain]) != self.classes:
                 here = {plain_name(name) for name in classes[domain]}
                 missing = sorted(name for plain, name in everywhere.items() if plain not in here)
@@ -99,6 +110,10 @@ class Benchmark:
                 lines.append(f"{domain} has {len(classes[domain])} classes, {self.name} has {self.classes}{named}")
         return lines
 
+
+FIFTY_EACH = (50,) * 12
+VISDA_TRAIN = (14309, 7365, 16640, 12800, 9512, 14240, 17360, 12160, 10731, 11680, 16000, 9600)
+VISDA_VALIDATION = (3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548)
 
 BENCHMARKS = (
     Benchmark(
@@ -115,9 +130,9 @@ BENCHMARKS = (
     Benchmark(
         "ImageCLEF-DA",
         (
-            PublishedDomain("c", 600, "C", ("Caltech", "Caltech-256")),
-            PublishedDomain("i", 600, "I", ("ImageNet", "ILSVRC 2012", "ImageNet ILSVRC 2012")),
-            PublishedDomain("p", 600, "P", ("Pascal", "Pascal VOC", "Pascal VOC 2012")),
+            PublishedDomain("c", 600, "C", ("Caltech", "Caltech-256"), FIFTY_EACH),
+            PublishedDomain("i", 600, "I", ("ImageNet", "ILSVRC 2012", "ImageNet ILSVRC 2012"), FIFTY_EACH),
+            PublishedDomain("p", 600, "P", ("Pascal", "Pascal VOC", "Pascal VOC 2012"), FIFTY_EACH),
         ),
         classes=12,
         columns="I>P P>I I>C C>I C>P P>C",
@@ -125,8 +140,8 @@ BENCHMARKS = (
     Benchmark(
         "VisDA-2017",
         (
-            PublishedDomain("train", 152397, "Synthetic", ("T", "S")),
-            PublishedDomain("validation", 55388, "Real", ("V", "R")),
+            PublishedDomain("train", 152397, "Synthetic", ("T", "S"), VISDA_TRAIN),
+            PublishedDomain("validation", 55388, "Real", ("V", "R"), VISDA_VALIDATION),
         ),
         classes=12,
         columns="Synthetic>Real",

@@ -49,7 +49,12 @@ class Listing:
     @property
     def classes(self) -> tuple[str, ...]:
         """The class names that occur, numbers in order of value, else sorted by name."""
-        return tuple(sorted({name for _, name in self.entries if name is not None}, key=_class_order))
+        return tuple(sorted({name for _, name in self.entries if name is not None}, key=class_order))
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """The number of images of each class that occurs."""
+        return Counter(name for _, name in self.entries if name is not None)
 
     def unlabelled(self) -> "Listing":
         """The same images without class names."""
@@ -105,6 +110,7 @@ def same_name(name: str, options: Collection[str]) -> list[str]:
     return [name] if name in options else [option for option in options if plain_name(option) == plain_name(name)]
 
 
-def _class_order(name: str) -> tuple[bool, int, str]:
+def class_order(name: str) -> tuple[bool, int, str]:
+    """By which classes are sorted: numbers by value, then names."""
     is_number = re.fullmatch(r"-?[0-9]+", name) is not None
     return (not is_number, int(name) if is_number else 0, name)

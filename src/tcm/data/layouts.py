@@ -37,7 +37,7 @@ def benchmark_data(benchmark: str, root: Path, task: str) -> DataConfig:
         _refuse(published, root, transfer)
     sides = {transfer.source.name: found.source, transfer.target.name: found.target}
     images = {name: len(listing.entries) for name, listing in sides.items()}
-    classes = {name: listing.classes for name, listing in sides.items()}
+    classes = {name: listing.class_counts for name, listing in sides.items()}
     for difference in published.differences(images, classes, found.folders):
         warnings.warn(f"{shown(root)}: {difference}", UserWarning, stacklevel=2)
     return found.config
@@ -114,7 +114,11 @@ def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
     absent = [domain for domain, folder in zip(domains, folders, strict=True) if not folder]
     looked = " and ".join(f"a folder {domain.name} or a list {_usual_list(domain)}" for domain in absent)
     around = (*_subfolders(root), *([root.parent] if published.domain(root.name) else []))
-    near = next((folder for folder in around if all(_domain_folder(folder, domain) for domain in domains)), None)
+    fitting = [folder for folder in around if all(_domain_folder(folder, domain) for domain in domains)]
+    # The one with most domains: short names are not of one benchmark alone, ImageCLEF-DA has folders c and p, too.
+    near = max(
+        fitting, key=lambda folder: sum(bool(_domain_folder(folder, one)) for one in published.domains), default=None
+    )
     remedy = f"{shown(near)} has them, give that" if near else "put them there, or give the folder that holds them"
     held = shortened([entry.name for entry in sorted(root.iterdir())]) or "nothing"
     raise InputError(f"{shown(root)} lacks domains of {published.name}: looked for {looked}, found {held}; {remedy}")
