@@ -45,7 +45,7 @@ ORDER = [
     "cost",
     "side_by_side",
     "embedding",
-    *(f"figures.{name}" for name in ("svg", "curves", "panels", "confusion", "mechanisms", "wins")),
+    *(f"figures.{name}" for name in ("svg", "curves", "panels", "confusion", "mechanisms", "steps", "wins")),
     *(f"figures.{name}" for name in ("factors", "embedding")),
     *(f"report.{name}" for name in ("record", "scores", "readings", "pictures", "mechanisms", "comparison")),
     *(f"report.{name}" for name in ("selection", "view", "page")),

@@ -6,7 +6,7 @@ from matplotlib.text import Annotation
 
 from tcm.figures.curves import learning_curves
 from tcm.figures.svg import inline_svg
-from tcm.figures.wins import class_wins_figure, spaced, wins_figure
+from tcm.figures.wins import class_wins_figure, wins_figure
 
 ROWS = [
     {"step": step, "loss/critics": 0.4, **{f"wins/{side}/{i}": share for i, share in enumerate((0.7, 0.3, 0.0))}}
@@ -125,12 +125,3 @@ def test_without_wins_there_is_no_figure():
 def test_wins_are_no_learning_curves():
     census = {"step": 30, "standing/0": 0.5, "class_wins/0/cup": 0.5, "dead": 1.0, "k": 3}
     assert list(learning_curves({"a": [*ROWS, census]})) == ["Loss: critics"]
-
-
-def test_labels_keep_their_order_and_their_distance():
-    assert spaced([0.5, 0.1, 0.9], 0.1) == pytest.approx([0.5, 0.1, 0.9])
-    assert spaced([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-    crowded = np.array(spaced([0.2, 0.21, 0.19, 0.9, 0.3], 0.1))
-    assert np.diff(np.sort(crowded)).min() == pytest.approx(0.1)
-    assert crowded.argsort().tolist() == [2, 0, 1, 4, 3]
-    assert spaced([], 0.1) == []

@@ -8,16 +8,14 @@ from unicodedata import east_asian_width
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
 from tcm.figures.curves import Curve, History, curve, drawn_line
+from tcm.figures.steps import called, name_ends, style_panel
 from tcm.figures.svg import INK, SHADES, shortened, style_axes, visible
 
 _KEY = re.compile(r"wins/(source|target)/(\d+)")
 _CLASS_KEY = re.compile(r"class_wins/(\d+)/(.*)", re.DOTALL)
-_ROOM = 0.065  # of the axis, that a label takes
 _LONGEST_NAME = 16
 
 
@@ -32,7 +30,7 @@ def wins_figure(history: History, numbers: Sequence[int] | None = None) -> Figur
         return None
     figure = Figure(figsize=(9.2, 3.1), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    left = _last_numbers(history) if numbers is None else numbers
+    left = last_numbers(history) if numbers is None else numbers
     for side, axes in zip(("source", "target"), panels, strict=True):
         own = sorted(int(number) for domain, number in keys if domain == side)
         _draw(axes, side, {number: curve(history, keys[side, str(number)]) for number in own}, left)
@@ -49,7 +47,7 @@ def class_wins_figure(history: History, numbers: Sequence[int] | None = None) ->
     counts = [found for row in history if (found := _class_shares(row))]
     if not counts:
         return None
-    left = _last_numbers(history) if numbers is None else numbers
+    left = last_numbers(history) if numbers is None else numbers
     rows = sorted({number for number, _ in counts[-1]}, key=lambda number: (number not in left, number))
     classes = list(dict.fromkeys(name for _, name in counts[-1]))
     shares = np.array([[counts[-1].get((number, name), 0.0) for name in classes] for number in rows])
@@ -64,7 +62,7 @@ def class_wins_figure(history: History, numbers: Sequence[int] | None = None) ->
     axes.spines[:].set_visible(False)
     axes.set_xlabel("class", color=INK, fontsize=8.5)
     axes.set_ylabel("mechanism", color=INK, fontsize=8.5)
-    axes.set_yticks(range(len(rows)), [_called(number, left) for number in rows], fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [called(number, left) for number in rows], fontsize=8.5)
     if len(classes) <= NAMES_UP_TO:
         axes.set_xticks(range(len(names)), names, fontsize=size, rotation=0 if upright else 90, parse_math=False)
     else:
@@ -98,61 +96,16 @@ def _frame_cells(axes: Axes, shares: np.ndarray) -> None:
         axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.5, color=color)
 
 
-def _last_numbers(history: History) -> list[int]:
+def last_numbers(history: History) -> list[int]:
     """The mechanisms whose wins the last such row tells."""
     rows = [{int(match[2]) for key in row if (match := _KEY.fullmatch(key))} for row in history]
     return sorted(next((found for found in reversed(rows) if found), set()))
 
 
-def _called(number: int, left: Sequence[int]) -> str:
-    """A mechanism's place among those that are left, from 1."""
-    return str(left.index(number) + 1) if number in left else "dropped"
-
-
 def _draw(axes: Axes, side: str, lines: dict[int, Curve], left: Sequence[int]) -> None:
-    style_axes(axes)
-    axes.set_title(f"{side} images", color=INK, fontsize=9.5, loc="left")
+    style_panel(axes, f"{side} images")
     axes.axhline(1 / max(len(left), 1), color=INK, alpha=0.5, linewidth=0.8, linestyle=(0, (1, 3)))
-    drawn = {number: drawn_line(axes, number, *line) for number, line in lines.items() if len(line.at)}
-    _label(axes, drawn, left)
-    axes.set(xlabel="step", ylim=(-0.02, 1.02))
-    axes.xaxis.label.set(color=INK, fontsize=8.5)
-    axes.set_xlim(left=0)
-    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    drawn = [(called(n, left), drawn_line(axes, n, *line)) for n, line in lines.items() if len(line.at)]
+    axes.set_ylim(-0.02, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-
-
-def _label(axes: Axes, lines: dict[int, Line2D], left: Sequence[int]) -> None:
-    """Writes at the edge what each line's mechanism is called; a line that ends before says so above its end."""
-    ends = {number: np.asarray(line.get_xydata())[-1].tolist() for number, line in lines.items()}
-    steps = sorted({step for step, _ in ends.values()})
-    for step in steps:
-        here = [number for number, end in ends.items() if end[0] == step]
-        if step == steps[-1]:
-            where, unit, heights = 1.015, "axes fraction", spaced([ends[number][1] for number in here], _ROOM)
-        else:
-            where, unit, heights = step, "data", [0.97 - _ROOM * i for i in range(len(here))]
-        for number, height in zip(here, heights, strict=True):
-            place = {"xy": (where, height), "xycoords": (unit, "data"), "annotation_clip": False, "va": "center"}
-            looks = {"color": lines[number].get_color(), "fontsize": 9, "fontweight": "bold"}
-            axes.annotate(_called(number, left), **place, **looks)
-            if unit == "data":
-                axes.vlines(step, ends[number][1], 1, color=looks["color"], linewidth=0.8, alpha=0.5)
-
-
-def spaced(heights: list[float], room: float) -> list[float]:
-    """The heights, moved apart as far as needed so that any two differ by `room`; their order stays."""
-    order = np.argsort(heights, kind="stable")
-    # Ranks taken out, the heights only need not to fall: the nearest such sequence (pool adjacent violators).
-    blocks: list[tuple[float, int]] = []
-    for rank, place in enumerate(order):
-        blocks.append((heights[place] - rank * room, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (low, many), (high, more) = blocks[-2:]
-            blocks[-2:] = [((low * many + high * more) / (many + more), many + more)]
-    flat = [value for value, many in blocks for _ in range(many)]
-    moved = np.empty(len(heights))
-    moved[order] = np.array(flat) + room * np.arange(len(heights))
-    return moved.tolist()
+    name_ends(axes, drawn)
