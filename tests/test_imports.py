@@ -46,7 +46,7 @@ ORDER = [
     "side_by_side",
     "embedding",
     *(f"figures.{name}" for name in ("svg", "curves", "panels", "confusion", "mechanisms", "steps", "wins")),
-    *(f"figures.{name}" for name in ("factors", "embedding")),
+    *(f"figures.{name}" for name in ("distances", "factors", "embedding")),
     *(f"report.{name}" for name in ("record", "scores", "readings", "pictures", "mechanisms", "comparison")),
     *(f"report.{name}" for name in ("selection", "view", "page")),
     "report",

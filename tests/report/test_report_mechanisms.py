@@ -13,6 +13,7 @@ from tcm.report import write_report
 from tcm.run import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--steps", "4", "--batch", "4", "--k", "2", "--log-every", "2", "-q"]
+NEAR = "How near the other domain"  # the title of what a run shows that watched
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,26 @@ def test_a_run_shows_images_wins_and_factors(run: Path):
     for title in ("adversarial", "cycle", "identity", "critics"):
         assert f"Loss: {title}" in page.text
     assert "wins/source" not in page.text
+    assert NEAR not in page.text
     assert "Target accuracy" not in page.text
     assert "How to reproduce" in page.text
     assert [int(heading[1]) for heading in page.headings].count(1) == 1
     assert all(page.attributes("th", "scope"))
+
+
+def test_a_run_that_watched_shows_its_distances(run: Path):
+    with (run / "metrics.jsonl").open("a") as file:
+        for step, together in ((2, 90.0), (4, 33.5)):
+            made = {f"frechet/{to}/{name}": together for to in ("source", "target") for name in ("0", "1", "together")}
+            file.write(json.dumps({"step": step, "frechet/untouched": 205.25, **made}) + "\n")
+    page = page_of(run)
+    assert NEAR in page.text
+    assert "Frechet: " not in page.text  # no curve of its own for each
+    (told,) = [label for label in page.attributes("svg", "aria-label") if label and "Frechet" in label]
+    assert "source to target 33.5, target to source 33.5; 205.2 between the domains as they are" in told
+    assert "untouched" in page.text
+    (run / "model.safetensors").unlink()
+    assert NEAR in page_of(run).text  # also before the end
 
 
 def test_beside_runs_of_methods(run: Path, make_run: Callable[..., Path]):

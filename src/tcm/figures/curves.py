@@ -29,8 +29,8 @@ Series = Mapping[str, Curve]
 SMOOTH_ABOVE = 120
 
 _NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "dead", "k", "head/lost"}
-# Counts of the mechanisms, which `wins_figure` draws together, and selection scores: the page tells what they choose.
-_ELSEWHERE = ("wins/", "class_wins/", "standing/", "select/")
+# What `wins_figure` and `distances_figure` draw together, and selection scores: the page tells what they choose.
+_ELSEWHERE = ("wins/", "class_wins/", "standing/", "frechet/", "select/")
 _LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
 _LONG = 26  # letters of a label beyond which two do not fit side by side
 _LINES = ("-", "--", "-.", ":")
