@@ -6,6 +6,8 @@ from tiny_suite import ended, suite
 
 from tcm.data.task import DataConfig, Task, load_task
 
+pytest.register_assert_rewrite("mistakes")  # its asserts say what they found, as those of tests do
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:

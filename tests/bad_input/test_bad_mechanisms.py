@@ -1,0 +1,249 @@
+"""Mistakes with mechanisms: in stage 1, and in what stage 2 is given of it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mistakes import (
+    MECHANISMS,
+    OWN,
+    OWN_MECHANISMS,
+    TRAIN,
+    Case,
+    Prepare,
+    World,
+    draw,
+    draw_domain,
+    own_source,
+    require_refusal,
+    truncate,
+)
+from PIL import Image
+
+from tcm.cli import main
+
+MECHANISMS_CASES = (
+    Case(
+        "mechanisms from nothing",
+        OWN_MECHANISMS,
+        ("/Art is empty", "put images there"),
+        lambda world: (world.here / "Art").mkdir(),
+        absent="out/config.json",
+    ),
+    Case(
+        "mechanisms to nothing",
+        MECHANISMS + "--data.source-dir {data}/Art --data.target-dir {here}/Clipart",
+        ("/Clipart is empty", "put images there"),
+        lambda world: (world.here / "Clipart").mkdir(),
+        absent="out/config.json",
+    ),
+    Case(
+        "mechanisms of a domain smaller than a batch",
+        OWN_MECHANISMS + " --batch 7",
+        ("--batch is 7", "Art has 6", "lower it or add images"),
+        lambda world: draw_domain(world.here / "Art", each=2),
+        absent="out/config.json",
+    ),
+    Case(
+        "mechanisms of images too small for the generator",
+        MECHANISMS + "{folders} --data.crop 30",
+        ("--data.crop is 30", "multiple of 4", "--bank.generator.halvings"),
+        absent="out",
+    ),
+    Case(
+        "mechanisms of images too small for the critic",
+        MECHANISMS + "{folders} --data.crop 8",
+        ("--data.crop is 8", "needs 12 or more", "--bank.critic.halvings"),
+        absent="out",
+    ),
+    Case("too many mechanisms", MECHANISMS + "{folders} --k 1000000000", ("--k is 1000000000", "the memory holds")),
+    Case("no mechanisms", MECHANISMS + "{folders} --k 0", ("--k is 0", "1 or more"), absent="out"),
+)
+
+
+USE = "train averaging {folders} {small} --out {here}/out --mechanisms "
+OWN_USE = OWN.replace("erm", "averaging") + " --mechanisms {mechanisms}"
+
+
+def own_mechanisms(spoil: Callable[[Path], object]) -> Prepare:
+    """The finished and transported run of stage 1 as a copy in `here`, with something done to it."""
+    return lambda world: spoil(Path(shutil.copytree(world.mechanisms, world.here / "mechanisms")))
+
+
+def relabelled(**changed: object) -> Callable[[Path], None]:
+    """Makes the source's transported images say something else of themselves."""
+
+    def spoil(run: Path) -> None:
+        file = run / "transported" / "source" / "index.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+
+    return spoil
+
+
+def transported_in_part(run: Path) -> None:
+    index = run / "transported" / "target" / "index.json"
+    (index.parent / "progress.json").write_text(json.dumps({**json.loads(index.read_text()), "done": 3}))
+    index.unlink()
+
+
+COUNTERFACTUALS_CASES = (
+    Case(
+        "counterfactuals without mechanisms",
+        USE.removesuffix("--mechanisms "),
+        ("averaging uses counterfactuals, but --mechanisms is not given", "tcm mechanisms", "tcm transport"),
+        absent="out",
+    ),
+    Case(
+        "mechanisms for a method without counterfactuals",
+        TRAIN + " --mechanisms {mechanisms}",
+        ("--mechanisms is given, but erm uses no counterfactuals", "leave it out"),
+        absent="out",
+    ),
+    Case("mechanisms that are not there", USE + "{here}/gone", ("/gone is no run folder", "--out of a run")),
+    Case("mechanisms of a method's run", USE + "{run}", ("/run holds no mechanisms", "tcm mechanisms run")),
+    Case(
+        "mechanisms that are not finished",
+        USE + "{here}/mechanisms",
+        ("/mechanisms is not finished", "repeat its train command"),
+        own_mechanisms(lambda run: (run / "model.safetensors").unlink()),
+    ),
+    Case(
+        "mechanisms that were not transported",
+        USE + "{here}/mechanisms",
+        ("transported/source holds no transported images", "tcm transport"),
+        own_mechanisms(lambda run: shutil.rmtree(run / "transported")),
+    ),
+    Case(
+        "mechanisms that were transported in part",
+        USE + "{here}/mechanisms",
+        ("transported/target is not finished: 3 of 12 images", "repeat tcm transport"),
+        own_mechanisms(transported_in_part),
+    ),
+    Case(
+        "damaged counterfactuals",
+        USE + "{here}/mechanisms",
+        ("transported/source is damaged", "repeat tcm transport"),
+        own_mechanisms(lambda run: truncate(run / "transported" / "source" / "images.npy")),
+    ),
+    Case(
+        "counterfactuals of another number of mechanisms",
+        USE + "{here}/mechanisms",
+        ("holds 3 counterfactuals of each image instead of 2", "delete it and repeat tcm transport"),
+        own_mechanisms(relabelled(k=3)),
+    ),
+    Case(
+        "counterfactuals of other mechanisms",
+        USE + "{here}/mechanisms",
+        ("transported/source was made by other mechanisms", "delete it and repeat tcm transport"),
+        own_mechanisms(relabelled(mechanisms="others")),
+    ),
+    Case(
+        "counterfactuals of another size",
+        USE + "{mechanisms} --data.size 40",
+        ("holds images of side 32 instead of 40", "name mechanisms that were trained", "the images of Art"),
+    ),
+    Case(
+        "counterfactuals of fewer images",
+        OWN_USE,
+        ("holds the counterfactuals of 12 images instead of 13", "the images of Art"),
+        own_source(lambda folder: draw(folder / "cup" / "9.jpg", seed=9)),
+    ),
+    Case(
+        "counterfactuals of other images",
+        OWN_USE,
+        ("transported/source was made of other images", "the images of Art"),
+        own_source(lambda folder: draw(folder / "cup" / "0.jpg", seed=9)),
+    ),
+    Case(
+        "mechanisms that cannot transform the crop",
+        USE + "{mechanisms} --data.crop 30",
+        ("--data.crop is 30", "need a multiple of 4", "change --data.crop"),
+    ),
+)
+
+
+TCM = "train tcm {folders} {small} --out {here}/out --mechanisms {mechanisms} "
+NO_LABELS = "--method.plain 0 --method.counterfactual 0 "
+
+
+def contradicted(name: str, options: str, *expected: str) -> Case:
+    """Settings of tcm that need each other and are not given together: nothing is written."""
+    return Case(name, TCM + options, (*expected, "set both or neither"), absent="out")
+
+
+STAGE2_CASES = (
+    Case(
+        "a preset of a method without presets",
+        TRAIN + " --preset paper",
+        ("--preset is paper, but erm has no presets", "leave it out"),
+        absent="out",
+    ),
+    Case("a preset that is not there", TCM + "--preset papers", ("papers", "paper"), absent="out"),
+    Case(
+        "the Baseline with two mechanisms",
+        TCM.replace("train tcm", "train baseline"),
+        ("the Baseline has one mechanism, but --mechanisms has 2", "--preset paper --k 1"),
+    ),
+    contradicted("agreement without labels", NO_LABELS, "--method.agreement above 0 needs --method.plain or"),
+    contradicted(
+        "a prediction without a classifier",
+        NO_LABELS + "--method.agreement 0",
+        "--method.prediction average needs --method.plain or --method.counterfactual above 0",
+    ),
+    contradicted(
+        "labels for no counterfactuals",
+        "--method.source-views 0",
+        "--method.counterfactual above 0 needs --method.source-views of 1 or more",
+    ),
+    contradicted(
+        "an adjusted prediction without a head",
+        "--method.prediction adjusted",
+        "--method.prediction adjusted needs --method.head.weight above 0",
+    ),
+    contradicted(
+        "a head without counterfactuals",
+        "--method.head.weight 1 --method.target-views 0",
+        "--method.head.weight above 0 needs --method.source-views and --method.target-views of 1 or more",
+    ),
+    contradicted(
+        "predicted classes without a classifier",
+        "--method.plain 0 --method.counterfactual 0 --method.agreement 0 --method.head.weight 1 "
+        "--method.prediction adjusted",
+        "--method.alignment.kind conditional needs --method.plain or --method.counterfactual above 0",
+    ),
+    contradicted(
+        "proxies without counterfactuals",
+        "--method.alignment.kind proxies --method.target-views 0",
+        "--method.alignment.kind proxies needs --method.source-views and --method.target-views",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", [*MECHANISMS_CASES, *COUNTERFACTUALS_CASES, *STAGE2_CASES], ids=str)
+def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.CaptureFixture[str], case: Case):
+    require_refusal(case, world, capfd)
+
+
+def test_domains_of_other_image_sizes_and_shapes_give_mechanisms(world: World, capfd: pytest.CaptureFixture[str]):
+    for place, file in enumerate(sorted(world.own().rglob("*.jpg"))):
+        Image.new("RGB", [(20, 90), (300, 33), (8, 8)][place % 3], (place, 80, 200)).save(file)
+    assert main(world.words(OWN_MECHANISMS + " --quiet")) == 0
+    assert "share of wins" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_class_with_one_image_is_told_and_trained_on(world: World, capfd: pytest.CaptureFixture[str], preset: str):
+    own = world.own()
+    for number in range(1, 4):
+        (own / "hat" / f"{number}.jpg").unlink()
+    folders = "--data.source-dir {here}/Art --data.target-dir {data}/Clipart --quiet "
+    assert main(world.words(MECHANISMS.replace("{here}/out", "{here}/mechanisms") + folders)) == 0
+    assert main(world.words("transport {here}/mechanisms --device cpu --quiet")) == 0
+    capfd.readouterr()
+    use = "train tcm {small} --out {here}/out --mechanisms {here}/mechanisms --preset "
+    assert main(world.words(use + preset + " " + folders)) == 0
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.startswith("warning: the source ")
+    assert said.endswith("/Art has a single image of 1 of its 3 classes: hat; a class takes more")

@@ -1,0 +1,116 @@
+"""Mistakes in the options of a command."""
+
+import pytest
+import safetensors.torch
+import torch
+from mistakes import TRAIN, Case, World, refusal, require_refusal
+
+from tcm.cli import main
+
+CASES = (
+    Case("unknown option", TRAIN + " --stpes 3", ("--stpes", "--steps", "tcm train erm --help"), absent="out"),
+    Case("wrong type", TRAIN + " --seed many", ("--seed", "'many'", "tcm train erm --help"), absent="out"),
+    Case("wrong type of an optional number", TRAIN + " --steps 1.5", ("--steps", "'1.5' is no INT"), absent="out"),
+    Case("wrong choice", TRAIN + " --device gpu", ("--device", "'gpu'", "'cpu', 'cuda'"), absent="out"),
+    Case("missing option", "train erm {folders} {small}", ("--out", "tcm train erm --help")),
+    Case("option without its value", "train erm {folders} {small} --out", ("--out", "tcm train erm --help")),
+    Case("missing argument", "predict {run}", ("Folder of images", "tcm predict --help")),
+    Case("report without runs", "report", ("no run folder", "name at least one")),
+    Case("unknown command", "trian erm", ('"tcm trian"', 'did you mean "tcm train')),
+    Case("command like no other", "xyzzy", ('"tcm xyzzy"', "tcm --help")),
+    Case("unknown method", "train drann", ('"tcm train drann"', 'did you mean "tcm train dann"')),
+    Case("unknown figure", "figure mechanism", ('did you mean "tcm figure mechanisms"',)),
+    Case("unknown data command", "data chek", ('did you mean "tcm data check"',)),
+    Case("batch of none", TRAIN + " --batch 0", ("--batch is 0", "give 2 or more"), absent="out"),
+    Case("batch of one", TRAIN + " --batch 1", ("--batch is 1", "give 2 or more"), absent="out"),
+    Case(
+        "batch above the data",
+        TRAIN + " --batch 13",
+        ("--batch is 13", "Art has 12", "lower it or add images"),
+        absent="out/config.json",
+    ),
+    Case("all held out", TRAIN + " --held-out 1", ("--held-out is 1.0", "give a share from 0 to 0.9"), absent="out"),
+    Case(
+        "a class held out whole",
+        TRAIN + " --held-out 0.9",
+        ("--held-out 0.9 leaves no image of cup to train on", "Art has 4", "lower it or add images"),
+        absent="out/config.json",
+    ),
+    Case("no steps", TRAIN + " --steps 0", ("--steps is 0", "give 1 or more"), absent="out"),
+    Case("never save", TRAIN + " --save-every 0", ("--save-every is 0", "give 1 or more"), absent="out"),
+    Case("never log", TRAIN + " --log-every -5", ("--log-every is -5", "give 1 or more"), absent="out"),
+    Case("no area", TRAIN + " --data.area 0", ("--data.area is 0.0", "more than 0 and at most 1"), absent="out"),
+    Case("area above all", TRAIN + " --data.area 1.5", ("--data.area is 1.5", "at most 1"), absent="out"),
+    Case(
+        "area and shift",
+        TRAIN + " --data.area 0.5 --data.shift 2",
+        ("--data.shift is for crops of one size", "leave it out, or --data.area"),
+        absent="out",
+    ),
+    Case("crop above size", TRAIN + " --data.crop 64", ("--data.crop is 64", "side 32", "give 8 to 32"), absent="out"),
+    Case("tiny size", TRAIN + " --data.size 4", ("--data.size is 4", "8 or more"), absent="out"),
+    Case("negative rate", TRAIN + " --method.recipe.lr -1", ("--method.recipe.lr is -1.0", "from 0 up"), absent="out"),
+    Case("rate without number", TRAIN + " --method.recipe.lr nan", ("--method.recipe.lr is nan",), absent="out"),
+    Case(
+        "no width",
+        TRAIN + " --method.recipe.bottleneck 0",
+        ("--method.recipe.bottleneck is 0", "give 1 or more"),
+        absent="out",
+    ),
+    Case(
+        "unknown network",
+        TRAIN + " --backbone.name ResNet5O",
+        ("--backbone.name", '"ResNet5O"', "resnet50", '"small"'),
+        absent="out",
+    ),
+    Case(
+        "unknown weights of a network",
+        TRAIN + " --backbone.name resnet18.mine --backbone.no-pretrained",
+        ('"resnet18.mine"', "resnet18.a1_in1k"),
+        absent="out",
+    ),
+    Case(
+        "network of another image size",
+        TRAIN + " --backbone.name vit_tiny_patch16_224 --backbone.no-pretrained",
+        ("--data.crop is 32", "vit_tiny_patch16_224", "give --data.crop 224"),
+        absent="out",
+    ),
+    Case(
+        "missing weights",
+        TRAIN + " --backbone.weights {here}/w.safetensors",
+        ("--backbone.weights", "/w.safetensors", "check the path"),
+        absent="out",
+    ),
+    Case(
+        "weights of another kind of file",
+        TRAIN + " --backbone.weights {here}/w.pth",
+        ("--backbone.weights", "/w.pth", "no readable safetensors", "save_file"),
+        lambda world: torch.save({"w": torch.zeros(3)}, world.here / "w.pth"),
+        absent="out",
+    ),
+    Case(
+        "weights of another network",
+        TRAIN + " --backbone.weights {here}/w.safetensors",
+        ("/w.safetensors", "another network", "--backbone.name"),
+        lambda world: safetensors.torch.save_file({"conv.weight": torch.zeros(3)}, world.here / "w.safetensors"),
+        absent="out/config.json",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.CaptureFixture[str], case: Case):
+    require_refusal(case, world, capfd)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("command", [TRAIN, "evaluate {run}", "predict {run} {data}/Art"])
+def test_no_gpu(world: World, capfd: pytest.CaptureFixture[str], command: str):
+    said = refusal(capfd, world.words(f"{command} --device cuda"))
+    assert "no GPU is available" in said
+    assert "use --device cpu" in said
+    assert not (world.here / "out").exists()
+
+
+def test_any_integer_is_a_seed(world: World):
+    assert main(world.words(f"{TRAIN} --seed -1 --quiet")) == 0

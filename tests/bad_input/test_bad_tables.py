@@ -1,0 +1,51 @@
+"""Mistakes with tables of results."""
+
+import pytest
+from mistakes import Case, Prepare, World, require_refusal, write
+
+from tcm.results import COLUMNS, VERSION, add_rows
+
+
+def store(**columns: str) -> Prepare:
+    """A CSV of one result, {here}/s.csv."""
+    usual = {"version": VERSION, "benchmark": "digits", "task": "source>target", "selection": "last", "config": "{}"}
+    row = {**dict.fromkeys(COLUMNS, ""), **usual, "accuracy": "50", "mean_class_accuracy": "50", **columns}
+    return lambda world: add_rows(world.here / "s.csv", [row])
+
+
+TABLE = "table {here}/s.csv"
+CASES = (
+    Case("table of nothing", "table", ("no results are named", "name at least one")),
+    Case("table of a missing file", TABLE, ("/s.csv cannot be read (No such file", "name a CSV of results")),
+    Case("table of a folder", "table {here}", ("cannot be read (Is a directory)", "name a CSV of results")),
+    Case("table of a run", "table {run}/config.json", ("config.json is no such table of results", "columns differ")),
+    Case("table of an empty file", TABLE, ("there are no results on any benchmark",), write("s.csv", b"")),
+    Case(
+        "table of another version",
+        TABLE,
+        ("/s.csv is a store of version 0, and this is version 1", "use the tcm that wrote it"),
+        lambda world: write("s.csv", ",".join(COLUMNS) + "\n0" + "," * (len(COLUMNS) - 1) + "\n")(world),
+    ),
+    Case(
+        "table of an unknown benchmark",
+        TABLE + " --benchmark Offise",
+        ("no results on Offise", "there are those on digits"),
+        store(),
+    ),
+    Case("table in an unknown format", TABLE + " --format pdf", ("--format", "'pdf'", "'latex', 'csv'"), store()),
+    Case(
+        "table by an unknown rule",
+        TABLE + " --selection entropy",
+        ("no results with --selection entropy", "there are: last"),
+        store(),
+    ),
+    Case("table without accuracies", TABLE, ("no accuracies", "no labels"), store(accuracy="")),
+    Case("table with a wrong number", TABLE, ("/s.csv: row 1 is damaged", "'many'", "mend"), store(accuracy="many")),
+    Case("table onto a folder", TABLE + " --out {here}", ("--out", "it is a folder", "choose another file"), store()),
+    Case("table in a missing folder", TABLE + " --out {here}/no/x", ("--out", "/no/x", "choose another file"), store()),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.CaptureFixture[str], case: Case):
+    require_refusal(case, world, capfd)
