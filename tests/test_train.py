@@ -1,3 +1,4 @@
+import signal
 from pathlib import Path
 from typing import Literal
 
@@ -6,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from tcm.errors import InputError
+from tcm.errors import InputError, Interrupted
 from tcm.learner import Batch, Learner
 from tcm.run import Run
 from tcm.settings import RunConfig, make_fabric, place
@@ -101,3 +102,19 @@ def test_on_a_cpu_a_learner_is_accelerated_when_asked(wish: Literal["on", "auto"
     line = Line()
     place(make_fabric("cpu", "fp32"), line, RunConfig(steps=1000, evaluate_every=10, compile=wish))
     assert line.accelerated == expected
+
+
+def test_a_signal_during_an_evaluation_saves_that_step(tmp_path: Path):
+    run = Run(tmp_path / "run")
+    run.start({})
+    rhythm = Rhythm(steps=10, log_every=2, evaluate_every=5, save_every=100)
+
+    def evaluate() -> dict[str, float]:
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    with pytest.raises(Interrupted, match="stopped at step 5 of 10, saved in"):
+        fit(make_fabric("cpu", "fp32"), Line(), Ones(), run, rhythm=rhythm, seed=0, evaluate=evaluate, quiet=True)
+    state = run.load_state(torch.device("cpu"))
+    assert state is not None
+    assert state["step"] == 5

@@ -36,6 +36,18 @@ class Rhythm:
     evaluate_every: int
     save_every: int
 
+    def looks_up(self, done: int) -> bool:
+        """Whether a row is written after so many steps."""
+        return self.evaluates(done) or self.saves(done) or done % self.log_every == 0
+
+    def evaluates(self, done: int) -> bool:
+        """Whether the learner is evaluated after so many steps."""
+        return done == self.steps or done % self.evaluate_every == 0
+
+    def saves(self, done: int) -> bool:
+        """Whether the state is written after so many steps."""
+        return done == self.steps or done % self.save_every == 0
+
 
 def fit(
     fabric: Fabric,
@@ -77,14 +89,13 @@ def fit(
 
             # Looking up: what is shown, written and saved. A loss that is not finite never reaches the disk.
             done = step + 1
-            last = done == rhythm.steps or stop.requested
-            if not last and all(done % every for every in (rhythm.log_every, rhythm.evaluate_every, rhythm.save_every)):
+            if not rhythm.looks_up(done) and not stop.requested:
                 display.update(done)
                 continue
             row = {"lr": next(iter(optimizers.values())).param_groups[-1]["lr"], **ledger.close(run, learner)}
             run.append_metrics({"step": done, **row})
             display.update(done, describe(row))
-            if done % rhythm.evaluate_every == 0 or done == rhythm.steps:
+            if rhythm.evaluates(done):
                 learner.eval()
                 if done == rhythm.steps:
                     conclude()
@@ -92,14 +103,12 @@ def fit(
                 learner.train()
                 if found:
                     run.append_metrics({"step": done, **found})
-            if last or done % rhythm.save_every == 0:
+            stopping = stop.requested  # asked once: what is said to be saved was saved
+            if stopping or rhythm.saves(done):
                 save(run, done, learner, optimizers)
             ledger.begin()
-            if stop.requested and done < rhythm.steps:
-                raise Interrupted(
-                    f"stopped at step {done} of {rhythm.steps}, saved in {run.folder}; repeat the command to continue",
-                    stop.number,
-                )
+            if stopping and done < rhythm.steps:
+                raise stopped(run, done, rhythm.steps, stop.number)
 
 
 def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device: torch.device) -> int:
@@ -139,6 +148,12 @@ def diverged(run: Run, learner: Learner, found: str) -> InputError:
     state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
     remedy = f"lower {learner.rate_option} in a new --out, or look for broken images with tcm data check"
     return InputError(f"{found}; {state}; {remedy}")
+
+
+def stopped(run: Run, done: int, steps: int, number: int) -> Interrupted:
+    """The error that ends a run which a signal of that number asked to stop."""
+    saved = f"stopped at step {done} of {steps}, saved in {run.folder}"
+    return Interrupted(f"{saved}; repeat the command to continue", number)
 
 
 class Ledger:
