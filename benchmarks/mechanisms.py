@@ -20,11 +20,12 @@ from torch import Tensor
 from tcm.data.augment import as_input
 from tcm.data.digits import FACTORS
 from tcm.data.task import Task, load_task
-from tcm.mechanisms.bank import SIDES, MechanismBank
+from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.mechanisms.disentangle import Disentanglement, disentanglement
 from tcm.mechanisms.distance import Frechet, frechet, singly_and_together
+from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.reader import Readability, digit_reader, readability
 from tcm.outcome import training_seconds
 from tcm.results import ORIGIN, add_rows, origin, read_config

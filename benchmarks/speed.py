@@ -29,9 +29,10 @@ from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
 from tcm.learner import Batch, Counterfactuals
 from tcm.losses import adversarial, critic_error, reconstruction
-from tcm.mechanisms.bank import SIDES, MechanismBank, Side, opposite
+from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import Terms
 from tcm.mechanisms.discovery import Preset, preset_bank
+from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.mechanisms.pool import ImagePool
 from tcm.mechanisms.transport import counterfactuals
 from tcm.methods.dann import DANNConfig

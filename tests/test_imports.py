@@ -21,7 +21,7 @@ ORDER = [
     "transported",
     "train",
     "settings",
-    *(f"mechanisms.{name}" for name in ("competition", "bands", "pool", "bank", "census")),
+    *(f"mechanisms.{name}" for name in ("competition", "bands", "pool", "pair", "bank", "census")),
     *(f"mechanisms.{name}" for name in ("disentangle", "reader", "distance", "discovery")),
     *(f"mechanisms.{name}" for name in ("transport", "handover", "gallery", "quality")),
     "methods.method",

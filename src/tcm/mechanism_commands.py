@@ -6,9 +6,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tcm.mechanisms.bank import SIDES, Side
 from tcm.mechanisms.census import remarks
 from tcm.mechanisms.discovery import DiscoveryConfig, discover
+from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.transport import transport as transport_run
 from tcm.mechanisms.transport import win_shares

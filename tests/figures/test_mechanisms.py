@@ -9,8 +9,8 @@ from PIL import Image
 from tcm.errors import InputError
 from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.svg import write_figure
-from tcm.mechanisms.bank import Side
 from tcm.mechanisms.gallery import Gallery
+from tcm.mechanisms.pair import Side
 
 
 def gallery(origin: Side = "source", rows: int = 3, k: int = 4, side: int = 8, **changed) -> Gallery:

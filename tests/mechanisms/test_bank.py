@@ -11,9 +11,10 @@ from tcm.data.task import Task
 from tcm.learner import Batch
 from tcm.losses import adversarial, critic_error, reconstruction
 from tcm.mechanisms.bands import bands
-from tcm.mechanisms.bank import SIDES, BankConfig, MechanismBank, Scored, Side, opposite
+from tcm.mechanisms.bank import BankConfig, MechanismBank, Scored
 from tcm.mechanisms.census import Census
 from tcm.mechanisms.competition import winners
+from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig, initialise
 from tcm.run import Run

@@ -8,8 +8,9 @@ from tcm.cli import main
 from tcm.data.augment import as_input
 from tcm.data.task import Task
 from tcm.errors import InputError
-from tcm.mechanisms.bank import BankConfig, MechanismBank, Side
+from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.distance import features, frechet, frechet_distance, singly_and_together, trained_backbone
+from tcm.mechanisms.pair import Side
 from tcm.mechanisms.reader import digit_reader
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig

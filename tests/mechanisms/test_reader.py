@@ -4,7 +4,7 @@ from torch import Tensor
 from tcm.data import digits as made
 from tcm.data.augment import as_input
 from tcm.data.task import Task
-from tcm.mechanisms.bank import Side
+from tcm.mechanisms.pair import Side
 from tcm.mechanisms.reader import HELD_OUT, digit_reader, readability
 
 

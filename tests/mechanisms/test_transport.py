@@ -18,10 +18,10 @@ from PIL import Image
 from tcm.cli import main
 from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
-from tcm.mechanisms.bank import SIDES
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms, preset_bank
 from tcm.mechanisms.distance import fitting_batch
+from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.transport import open_for_transport, win_shares
 from tcm.run import Run
 from tcm.transported import open_transported

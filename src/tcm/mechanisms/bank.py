@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,12 +14,11 @@ from tcm.learner import Batch, Learner
 from tcm.losses import adversarial, critic_error, reconstruction
 from tcm.mechanisms.bands import BANDS, allotted, bands, prices
 from tcm.mechanisms.competition import Terms, dealt, winners
+from tcm.mechanisms.pair import SIDES, Mechanism, Side, compiled_network, opposite, run_network
 from tcm.mechanisms.pool import ImagePool
 from tcm.nn.critic import Critic, CriticConfig
-from tcm.nn.generator import Generator, GeneratorConfig
+from tcm.nn.generator import GeneratorConfig
 
-Side = Literal["source", "target"]
-SIDES: tuple[Side, Side] = ("source", "target")
 JUDGED_AT_ONCE = 64  # images that a critic learns from in one pass
 MEMORY = 0.9  # of what the mechanisms changed in earlier steps
 UNUSED = 0.1  # of the strongest band's change: a band with less is not what the domains differ in
@@ -69,19 +67,6 @@ class BankConfig:
                 raise InputError(f"--bank.{name} is {value}; give 0 or more")
         self.generator.require_side(side)
         self.critic.require_side(side)
-
-
-class Mechanism(nn.Module):
-    """A pair (M_i, M_i^-1): `to_target` carries source images to the target's domain, `to_source` the other way."""
-
-    def __init__(self, config: GeneratorConfig):
-        super().__init__()
-        self.to_target = config.build()
-        self.to_source = config.build()
-
-    def network(self, to: Side) -> Generator:
-        """M_i for to="target", M_i^-1 for to="source"."""
-        return self.to_target if to == "target" else self.to_source
 
 
 class Scored(NamedTuple):
@@ -407,33 +392,9 @@ class MechanismBank(Learner):
         return critic
 
 
-def opposite(side: Side) -> Side:
-    """The other domain."""
-    return "target" if side == "source" else "source"
-
-
 def add_gradients(loss: Tensor, part: nn.Module) -> None:
     """Adds the gradients of the loss to those of the part's parameters, in place, and to no others."""
     parameters = list(part.parameters())
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         assert parameter.grad is not None
         parameter.grad.add_(gradient)
-
-
-def run_network(network: nn.Module, images: Tensor) -> Tensor:
-    """network(images). All mechanisms go through here, so that one compilation serves them all."""
-    return network(images)
-
-
-@lru_cache(maxsize=1)
-def compiled_network() -> Callable[[nn.Module, Tensor], Tensor]:
-    """`run_network`, compiled for each kind of network and each shape of images."""
-    torch._dynamo.config.recompile_limit = 64
-    torch._dynamo.config.automatic_dynamic_shapes = False  # kernels for any shape are half as fast
-    compiled = torch.compile(run_network)
-
-    def run(network: nn.Module, images: Tensor) -> Tensor:
-        images = images.contiguous(memory_format=torch.channels_last) if images.is_cuda else images
-        return compiled(network, images)
-
-    return run

@@ -10,9 +10,10 @@ from tcm.config import from_json, to_json
 from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
 from tcm.errors import InputError
-from tcm.mechanisms.bank import SIDES, BankConfig, MechanismBank
+from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.census import Census
 from tcm.mechanisms.distance import Watch, WatchConfig
+from tcm.mechanisms.pair import SIDES
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.run import Run

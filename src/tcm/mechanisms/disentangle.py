@@ -12,7 +12,7 @@ from tcm.data.augment import as_input, as_stored
 from tcm.data.digits import FACTORS
 from tcm.data.factors import estimated_factors
 from tcm.data.task import Task
-from tcm.mechanisms.bank import Side
+from tcm.mechanisms.pair import Side
 
 Array = NDArray[np.float64]
 Transport = Callable[[Tensor, Side], Tensor]  # images [n, 3, h, w] in [0, 1] -> counterfactuals [k, n, 3, h, w]

@@ -13,7 +13,8 @@ from torch import Tensor
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.errors import InputError
-from tcm.mechanisms.bank import SIDES, MechanismBank, Side
+from tcm.mechanisms.bank import MechanismBank
+from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.transport import counterfactuals, open_for_transport
 
 CANDIDATES = 4  # images looked at for each one shown, so that several winners can be shown

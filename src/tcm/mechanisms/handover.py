@@ -8,8 +8,8 @@ from torch import Tensor
 from tcm.config import from_json, to_json
 from tcm.data.task import Task
 from tcm.errors import InputError, shown
-from tcm.mechanisms.bank import SIDES, Side
 from tcm.mechanisms.discovery import load_mechanisms
+from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.transport import weights_hash
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.transported import open_transported, read_index

@@ -15,8 +15,8 @@ from tcm.data import digits
 from tcm.data.augment import as_input, as_stored
 from tcm.data.factors import HIGH, LOW
 from tcm.data.task import Task
-from tcm.mechanisms.bank import SIDES, Side, opposite
 from tcm.mechanisms.disentangle import Transport
+from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.heads import classifier
 

@@ -18,10 +18,11 @@ from torch import Tensor
 from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, Interrupted, shown
-from tcm.mechanisms.bank import SIDES, MechanismBank, Side
+from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms
 from tcm.mechanisms.distance import fitting_batch
+from tcm.mechanisms.pair import SIDES, Side
 from tcm.progress import ProgressDisplay
 from tcm.run import Run, lock, make_folder
 from tcm.settings import make_fabric

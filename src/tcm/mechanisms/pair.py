@@ -1,0 +1,50 @@
+"""A mechanism: a pair of networks that carry images between the two sides of a task, and how networks are run."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from tcm.nn.generator import Generator, GeneratorConfig
+
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
+
+
+def opposite(side: Side) -> Side:
+    """The other domain."""
+    return "target" if side == "source" else "source"
+
+
+class Mechanism(nn.Module):
+    """A pair (M_i, M_i^-1): `to_target` carries source images to the target's domain, `to_source` the other way."""
+
+    def __init__(self, config: GeneratorConfig):
+        super().__init__()
+        self.to_target = config.build()
+        self.to_source = config.build()
+
+    def network(self, to: Side) -> Generator:
+        """M_i for to="target", M_i^-1 for to="source"."""
+        return self.to_target if to == "target" else self.to_source
+
+
+def run_network(network: nn.Module, images: Tensor) -> Tensor:
+    """network(images). All mechanisms go through here, so that one compilation serves them all."""
+    return network(images)
+
+
+@lru_cache(maxsize=1)
+def compiled_network() -> Callable[[nn.Module, Tensor], Tensor]:
+    """`run_network`, compiled for each kind of network and each shape of images."""
+    torch._dynamo.config.recompile_limit = 64
+    torch._dynamo.config.automatic_dynamic_shapes = False  # kernels for any shape are half as fast
+    compiled = torch.compile(run_network)
+
+    def run(network: nn.Module, images: Tensor) -> Tensor:
+        images = images.contiguous(memory_format=torch.channels_last) if images.is_cuda else images
+        return compiled(network, images)
+
+    return run
