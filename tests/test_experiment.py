@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from averaging import Averaging, AveragingConfig, register
+from torch import Tensor
 
 from tcm.cli import main
 from tcm.data.holdout import held_out_images
@@ -23,6 +24,7 @@ from tcm.learner import Batch
 from tcm.mechanisms.discovery import load_mechanisms
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
+from tcm.methods.tcm import TCM, preset_tcm
 from tcm.run import Run
 from tcm.select import SCORES
 from tcm.settings import make_fabric
@@ -192,9 +194,10 @@ def test_a_method_concludes_with_all_target_images_before_its_last_evaluation(
 ):
     seen: list[int] = []
 
-    def conclude(self: Method, images: Iterable[torch.Tensor]) -> None:
+    def conclude(self: Method, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
         assert not self.training
-        seen.append(sum(map(len, images)))
+        assert not list(source)  # there are no counterfactuals
+        seen.append(sum(map(len, target)))
         self.get_parameter("classifier.bias").copy_(torch.eye(10)[7] * 1e3)  # from now on everything is a seven
 
     monkeypatch.setattr(Method, "conclude", conclude)
@@ -209,6 +212,18 @@ def test_a_method_concludes_with_all_target_images_before_its_last_evaluation(
     told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert told["target"]["accuracy"] == rows[1]["target/accuracy"]
     assert load_trained(tmp_path / "run").method.state_dict()["classifier.bias"][7] == 1e3
+
+
+def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
+    mechanisms: Path, digits: Task, tmp_path: Path
+):
+    config = dataclasses.replace(config_of(mechanisms), method=preset_tcm("paper", small=True), preset="paper")
+    train("tcm", config, tmp_path / "run", quiet=True)
+    method = load_trained(tmp_path / "run").method
+    assert isinstance(method, TCM)
+    assert method.head is not None
+    assert method.head.source.count == K * len(digits.source)
+    assert method.head.target.count == K * len(digits.target)
 
 
 def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ ORDER = [
     "progress",
     "learner",
     "graphs",
-    *(f"data.{name}" for name in ("images", "domains", "lists", "folders", "benchmarks", "reading", "cache")),
+    *(f"data.{name}" for name in ("images", "domains", "lists", "folders", "counts", "benchmarks", "reading", "cache")),
     *(f"data.{name}" for name in ("store", "check", "digits", "factors", "augment", "stream", "holdout", "task")),
     "data.layouts",
     *(f"nn.{name}" for name in ("heads", "backbone", "generator", "critic", "vae")),

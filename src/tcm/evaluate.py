@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tcm.data.augment import as_input, centre_cuts, cut, squares
+from tcm.data.augment import as_input, centre_cuts, cut, cut_all, squares
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
@@ -28,10 +28,14 @@ class Scores(NamedTuple):
 
 
 def centred(images: Tensor, crop: int, device: torch.device, batch: int = BATCH) -> Iterator[Tensor]:
-    """Batches of uint8 images [n, size, size, 3], centre-cropped, as a method sees them on its device."""
+    """Batches of uint8 images [n, size, size, 3], centre-cropped, as a method sees them on its device.
+
+    Of counterfactuals [n, k, size, size, 3] the batches are [k, batch, 3, crop, crop].
+    """
+    size, take = images.shape[-2], cut if images.ndim == 4 else cut_all
     for indices in torch.arange(len(images), device=images.device).split(batch):
-        cuts = centre_cuts(len(indices), images.shape[1], crop).to(images.device)
-        yield as_input(cut(images, squares(indices, cuts, images.shape[1], crop)).to(device))
+        cuts = centre_cuts(len(indices), size, crop).to(images.device)
+        yield as_input(take(images, squares(indices, cuts, size, crop)).to(device))
 
 
 class Predicted(NamedTuple):

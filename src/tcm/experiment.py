@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from tcm.config import from_json, to_json
 from tcm.data.holdout import held_out_images, require_share
@@ -114,7 +116,7 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
         rhythm=config.rhythm,
         seed=config.seed,
         evaluate=evaluate,
-        conclude=lambda: conclude(fabric, method, task, config.data.view.crop),
+        conclude=lambda: conclude(fabric, method, task, given, config.data.view.crop),
         title=f"{name} {task.source.name} → {task.target.name}",
         quiet=quiet,
     )
@@ -127,10 +129,15 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
 
 
 @torch.inference_mode()
-def conclude(fabric: Fabric, method: Method, task: Task, crop: int) -> None:
+def conclude(fabric: Fabric, method: Method, task: Task, given: Handover | None, crop: int) -> None:
     """What a method has to do after its last step, in evaluation mode."""
+
+    def batches(images: Tensor) -> Iterator[Tensor]:
+        return centred(images, crop, fabric.device)
+
+    source = zip(batches(task.source.images), batches(given.transported[0]), strict=True) if given else ()
     with fabric.autocast(), torch.compiler.set_stance("force_eager"):
-        method.conclude(centred(task.target.images, crop, fabric.device))
+        method.conclude(batches(task.target.images), source)
 
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:

@@ -246,4 +246,4 @@ def test_a_class_with_one_image_is_told_and_trained_on(world: World, capfd: pyte
     assert main(world.words(use + preset + " " + folders)) == 0
     (said,) = capfd.readouterr().err.splitlines()
     assert said.startswith("warning: the source ")
-    assert said.endswith("/Art has a single image of 1 of its 3 classes: hat; a class takes more")
+    assert said.endswith("/Art has a single image of 1 of its 3 classes: hat; a class should have more")

@@ -128,5 +128,19 @@ def test_a_class_with_a_wrong_number_of_images_is_named():
     assert IMAGE_CLEF.differences({"p": 597}, {"p": {**numbers, "2": 48, "10": 49}}) == [
         "p has 597 images, ImageCLEF-DA p has 600; class 2 has 48 of 50, class 10 has 49 of 50"
     ]
-    for domain in (domain for benchmark in BENCHMARKS for domain in benchmark.domains if domain.per_class):
-        assert sum(domain.per_class) == domain.images
+    own = dict(OFFICE_HOME.domains[0].per_class) | {"TV": 39}
+    spelled = {name.replace("_", " ").lower(): count for name, count in own.items() if name != "Bed"}
+    assert OFFICE_HOME.differences({"Art": 2386}, {"Art": spelled}) == [
+        "Art has 2386 images, Office-Home Art has 2427; class tv has 39 of 40",
+        "Art has 64 classes, Office-Home has 65",
+    ]
+    # The numbers of its lists do not follow the names.
+    assert "class" not in OFFICE_HOME.differences({"Art": 65}, {"Art": {str(number): 1 for number in range(65)}})[0]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_the_classes_add_up(benchmark: Benchmark):
+    for domain in benchmark.domains:
+        assert len(domain.per_class) == benchmark.classes
+        assert sum(count for _, count in domain.per_class) == domain.images
+        assert [name for name, _ in domain.per_class] == sorted(name for name, _ in domain.per_class)

@@ -8,7 +8,6 @@ import torch
 from small_tcm import (
     CLASSES,
     COUNT,
-    K,
     losses,
     random_batch,
     small,
@@ -158,27 +157,32 @@ def test_the_features_of_an_adjusted_answer_are_those_that_the_head_is_given(pre
 
 @torch.no_grad()
 @pytest.mark.parametrize("preset", ["paper", "release"])
-def test_concluding_makes_the_targets_moments_exact_in_whatever_batches(preset: Preset):
-    method = small_preset(preset)
+def test_concluding_makes_both_domains_moments_exact_in_whatever_batches(preset: Preset):
+    method, batch = small_preset(preset), random_batch()
     losses(method)  # leaves moments that are to be forgotten
-    images, head = random_batch().target, method.eval().head
+    assert batch.counterfactuals is not None
+    target, source, made, head = batch.target, batch.source, batch.counterfactuals.source, method.eval().head
     assert head is not None
-    of_source = head.source.mean.clone()
-    x_hat = method.looked_at(method.inverse_counterfactuals(images).flatten(0, 1)).double()
+    proxies = source if preset == "release" else made.flatten(0, 1)
+    expected = (
+        (head.target, method.looked_at(method.inverse_counterfactuals(target).flatten(0, 1)).double()),
+        (head.source, method.looked_at(proxies).double()),
+    )
     for sizes in ([4], [1, 3], [2, 1, 1]):
-        method.conclude(images.split(sizes))
-        assert head.target.count == K * COUNT
-        torch.testing.assert_close(head.target.mean, x_hat.mean(dim=0), rtol=1e-5, atol=1e-6)
-        variance = x_hat.var(dim=0, correction=0).mean()
-        torch.testing.assert_close(head.target.variance, variance, rtol=1e-4, atol=0)
-    assert torch.equal(head.source.mean, of_source)
+        pairs = zip(source.split(sizes), made.split(sizes, dim=1), strict=True)
+        method.conclude(target.split(sizes), pairs)
+        for weights, x_hat in expected:
+            assert weights.count == len(x_hat)
+            torch.testing.assert_close(weights.mean, x_hat.mean(dim=0), rtol=1e-5, atol=1e-6)
+            variance = x_hat.var(dim=0, correction=0).mean()
+            torch.testing.assert_close(weights.variance, variance, rtol=1e-4, atol=0)
 
 
 def test_concluding_forgets_nothing_of_a_large_target(monkeypatch: pytest.MonkeyPatch):
     method, width = small(head=small_head()).eval(), Recipe().bottleneck
     monkeypatch.setattr(method, "inverse_counterfactuals", lambda images: images[None])
     monkeypatch.setattr(method, "looked_at", lambda images: images)
-    method.conclude([torch.zeros(1, width).expand(12_000, width), torch.ones(1, width).expand(12_000, width)])
+    method.conclude([torch.zeros(1, width).expand(12_000, width), torch.ones(1, width).expand(12_000, width)], ())
     assert method.head is not None
     torch.testing.assert_close(method.head.target.mean, torch.full((width,), 0.5, dtype=torch.float64))
     assert method.head.target.count == 24_000
@@ -187,7 +191,7 @@ def test_concluding_forgets_nothing_of_a_large_target(monkeypatch: pytest.Monkey
 def test_without_a_head_there_is_nothing_to_conclude_and_nothing_to_tell():
     method = without_mechanisms(small().eval())
     state = {name: value.clone() for name, value in method.state_dict().items()}
-    method.conclude([random_batch().target])
+    method.conclude([random_batch().target], ())
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
     assert method.diagnostics() == {}
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from tcm.data.counts import IMAGE_CLEF, OFFICE_31, OFFICE_HOME, VISDA, ClassCounts, columns
 from tcm.data.domains import class_order, plain_name, same_name, shortened
 from tcm.errors import InputError, shown
 
@@ -20,7 +21,7 @@ class PublishedDomain:
     images: int
     short: str  # in the codes of tasks, which are the columns of tables
     spellings: tuple[str, ...] = ()  # other names in use for its folder, its list file, or in codes
-    per_class: tuple[int, ...] = ()  # images of each class, in the order of names or numbers, where it is known
+    per_class: ClassCounts = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -31,12 +32,18 @@ class PublishedDomain:
         """Whether that is one of its names, whatever the case, spaces, underscores and hyphens."""
         return bool(same_name(name, self.names))
 
-    def wrong_classes(self, found: Mapping[str, int]) -> list[str]:
-        """Which classes do not have as many images as published; none where that is unknown or a class is missing."""
-        if len(found) != len(self.per_class):
-            return []
-        pairs = zip(sorted(found, key=class_order), self.per_class, strict=True)
-        return [f"class {name} has {found[name]} of {count}" for name, count in pairs if found[name] != count]
+    def wrong_classes(self, found: Mapping[str, int], numbered: bool) -> list[str]:
+        """Which of the classes do not have as many images as published; `numbered`: also classes that have numbers for
+        names, which count them in the order of the names."""
+        published = {plain_name(name): count for name, count in self.per_class}
+        if numbered:
+            published |= {str(number): count for number, (_, count) in enumerate(self.per_class)}
+        told = []
+        for name in sorted(found, key=class_order):
+            count = published.get(plain_name(name), found[name])
+            if found[name] != count:
+                told.append(f"class {name} has {found[name]} of {count}")
+        return told
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Benchmark:
     domains: tuple[PublishedDomain, ...]
     classes: int
     columns: str  # the codes of its tasks, in the order of the paper's table
+    numbered: bool = True  # whether list files number the classes in the order of their names
 
     @property
     def tasks(self) -> tuple[Transfer, ...]:
@@ -100,7 +108,7 @@ class Benchmark:
             published = self.domain(domain)
             assert published
             if found != published.images:
-                wrong = shortened(published.wrong_classes(classes[domain]), limit=3)
+                wrong = shortened(published.wrong_classes(classes[domain], self.numbered), limit=3)
                 counts = f"{domain} has {found} images, {self.name} {published.name} has {published.images}"
                 lines.append(f"{counts}; {wrong}" if wrong else counts)
             if len(classes[domain]) != self.classes:
@@ -111,21 +119,23 @@ class Benchmark:
         return lines
 
 
-FIFTY_EACH = (50,) * 12
-VISDA_TRAIN = (14309, 7365, 16640, 12800, 9512, 14240, 17360, 12160, 10731, 11680, 16000, 9600)
-VISDA_VALIDATION = (3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548)
+ART, CLIPART, PRODUCT, REAL_WORLD = columns(OFFICE_HOME)
+(FIFTY_EACH,) = columns(IMAGE_CLEF)
+TRAIN, VALIDATION = columns(VISDA)
+AMAZON, DSLR, WEBCAM = columns(OFFICE_31)
 
 BENCHMARKS = (
     Benchmark(
         "Office-Home",
         (
-            PublishedDomain("Art", 2427, "A", ("Ar",)),
-            PublishedDomain("Clipart", 4365, "C", ("Cl",)),
-            PublishedDomain("Product", 4439, "P", ("Pr",)),
-            PublishedDomain("Real World", 4357, "R", ("Rw", "Re", "Real")),
+            PublishedDomain("Art", 2427, "A", ("Ar",), ART),
+            PublishedDomain("Clipart", 4365, "C", ("Cl",), CLIPART),
+            PublishedDomain("Product", 4439, "P", ("Pr",), PRODUCT),
+            PublishedDomain("Real World", 4357, "R", ("Rw", "Re", "Real"), REAL_WORLD),
         ),
         classes=65,
         columns="A>C A>P A>R C>A C>P C>R P>A P>C P>R R>A R>C R>P",
+        numbered=False,
     ),
     Benchmark(
         "ImageCLEF-DA",
@@ -140,8 +150,8 @@ BENCHMARKS = (
     Benchmark(
         "VisDA-2017",
         (
-            PublishedDomain("train", 152397, "Synthetic", ("T", "S"), VISDA_TRAIN),
-            PublishedDomain("validation", 55388, "Real", ("V", "R"), VISDA_VALIDATION),
+            PublishedDomain("train", 152397, "Synthetic", ("T", "S"), TRAIN),
+            PublishedDomain("validation", 55388, "Real", ("V", "R"), VALIDATION),
         ),
         classes=12,
         columns="Synthetic>Real",
@@ -149,9 +159,9 @@ BENCHMARKS = (
     Benchmark(
         "Office-31",
         (
-            PublishedDomain("amazon", 2817, "A"),
-            PublishedDomain("dslr", 498, "D"),
-            PublishedDomain("webcam", 795, "W"),
+            PublishedDomain("amazon", 2817, "A", per_class=AMAZON),
+            PublishedDomain("dslr", 498, "D", per_class=DSLR),
+            PublishedDomain("webcam", 795, "W", per_class=WEBCAM),
         ),
         classes=31,
         columns="A>W D>W W>D A>D D>A W>A",

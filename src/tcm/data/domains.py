@@ -89,7 +89,7 @@ def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     alone = [name for name in classes if counts[name] == 1]
     if alone:
         found = f"has a single image of {len(alone)} of its {len(classes)} classes: {shortened(alone)}"
-        warnings.warn(f"the source {shown(source.where)} {found}; a class takes more", UserWarning, stacklevel=3)
+        warnings.warn(f"the source {shown(source.where)} {found}; a class should have more", UserWarning, stacklevel=3)
     own_names = {name: found[0] for name in target.classes if len(found := same_name(name, classes)) == 1}
     unknown = [name for name in target.classes if name not in own_names]
     missing = [name for name in classes if name not in own_names.values()]

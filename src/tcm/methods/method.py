@@ -114,8 +114,9 @@ class Method(Learner):
         """The prediction for users in a hurry."""
         return self.answer_fast(images).logits
 
-    def conclude(self, images: Iterable[Tensor]) -> None:
-        """What is still to do after the last step with all target images, in batches."""
+    def conclude(self, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """What is still to do after the last step with all images in batches: those of the target and, where there are
+        counterfactuals, those of the source with theirs, [k, batch, ...]."""
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics are to tell of the weights at every evaluation."""

@@ -245,13 +245,17 @@ class TCM(Method):
         """The counterfactuals of target images: in a control without mechanisms the images themselves."""
         return images[None] if self.config.mixing == "none" else self.inverse_counterfactuals(images)
 
-    def conclude(self, images: Iterable[Tensor]) -> None:
-        """Makes P(x_hat | S = t) exact, from all target images."""
+    def conclude(self, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Makes P(x_hat | S) exact, from all images of each domain."""
         if not self.head:
             return
         self.head.target.reset()
-        for some in images:
-            self.head.target.update(self.looked_at(self.made_of(some).flatten(0, 1)))
+        for images in target:
+            self.head.target.update(self.looked_at(self.made_of(images).flatten(0, 1)))
+        self.head.source.reset()
+        for images, made in source:
+            x_hat = images if self.head.config.swapped else made.flatten(0, 1)
+            self.head.source.update(self.looked_at(x_hat))
 
     def diagnostics(self) -> dict[str, float]:
         """What the metrics tell of the causal head."""
