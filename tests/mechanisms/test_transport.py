@@ -141,7 +141,7 @@ def refusal(capfd: pytest.CaptureFixture[str], *words: object) -> str:
 
 def draw_domains(root: Path) -> list[str]:
     """Two small domains, and the options that name them."""
-    for seed, path in enumerate(f"{domain}/{name}/{i}.png" for domain in "st" for name in "ab" for i in range(2)):
+    for seed, path in enumerate(f"{domain}/{name}/{i}.png" for domain in "st" for name in "ab" for i in range(3)):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(seed).integers(0, 256, (20, 20, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(root / path)
@@ -172,7 +172,7 @@ def test_data_that_have_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     open_for_transport(run)
     (tmp_path / "data" / "s" / "a" / "0.png").unlink()
     said = refusal(capfd, "transport", run)
-    assert "transported/source holds the counterfactuals of 4 images instead of 3; delete it" in said
+    assert "transported/source holds the counterfactuals of 6 images instead of 5; delete it" in said
     shutil.copy(tmp_path / "data" / "s" / "a" / "1.png", tmp_path / "data" / "s" / "a" / "0.png")
     assert "transported/source was made of other images" in refusal(capfd, "transport", run)
     tensors, about = Run(run).load_model()
