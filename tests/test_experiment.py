@@ -224,6 +224,8 @@ def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
     assert method.head is not None
     assert method.head.source.count == K * len(digits.source)
     assert method.head.target.count == K * len(digits.target)
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())["singular_values"]["W3"]
+    assert told == pytest.approx(torch.linalg.svdvals(method.head.heads.constants().w3.double()).tolist())
 
 
 def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

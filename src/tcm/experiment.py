@@ -122,7 +122,7 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
     )
     if found is None:  # the last step was taken by a process that was stopped right after it
         found = judged(fabric, method.eval(), task, config.data.view.crop)
-    write_outcome(run, name, task, found, config.rhythm.steps)
+    write_outcome(run, name, task, found, config.rhythm.steps, method.singular_values())
     about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
     run.save_model(method.state_dict(), {**about, "inverse": given.about} if given else about)
     return True
@@ -190,4 +190,4 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new --out")
     found = judged(fabric, trained.method, task, config.data.view.crop)
-    return write_outcome(Run(folder), trained.name, task, found, config.rhythm.steps)
+    return write_outcome(Run(folder), trained.name, task, found, config.rhythm.steps, trained.method.singular_values())

@@ -17,8 +17,11 @@ from tcm.run import Run, write_atomically
 SAMPLES, SHOWN, THUMBNAIL = 12, 24, 96  # images of each domain and of the gallery that a run keeps, and their side
 
 
-def write_outcome(run: Run, name: str, task: Task, found: Judged, step: int) -> dict[str, Any]:
-    """Writes evaluation.json (scores) and evaluation.npz (predictions and a few images)."""
+def write_outcome(
+    run: Run, name: str, task: Task, found: Judged, step: int, singular_values: dict[str, list[float]]
+) -> dict[str, Any]:
+    """Writes evaluation.json (scores, singular values of matrices by name) and evaluation.npz (predictions and a few
+    images)."""
     on_target = found.target.probabilities
     scores = score(on_target, task.target.labels, len(task.source.classes))
     summary = {
@@ -42,6 +45,7 @@ def write_outcome(run: Run, name: str, task: Task, found: Judged, step: int) -> 
                 name: _short(accuracies("target", other, task.target)) for name, other in found.target.others.items()
             },
         },
+        "singular_values": singular_values,
         "classes": list(task.source.classes),
     }
     arrays = io.BytesIO()

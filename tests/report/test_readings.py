@@ -61,6 +61,16 @@ def test_a_causal_head_shows_its_last_numbers(make_run: MakeRun, finished: bool)
     assert "Head: direct norm" in text  # among the curves
 
 
+def test_all_singular_values_are_shown_of_a_finished_run(make_run: MakeRun):
+    run = make_run("run", head=HEAD)
+    assert "singular values of W3" not in page_of(run).text
+    summary = {**summary_of(run), "singular_values": {"W3": [2.04, 1.5, 0.512]}}
+    (run / "evaluation.json").write_text(json.dumps(summary))
+    text = page_of(run).text
+    assert "All 3 singular values of W3" in text
+    assert "2.04, 1.5, 0.512" in text
+
+
 def test_what_is_wrong_with_a_head_is_said_in_words(make_run: MakeRun):
     bad = {**HEAD, "norm": 610.0, "lost": 2, "share": 0.001}
     text = page_of(make_run("a", head=bad), make_run("b", seed=1)).text

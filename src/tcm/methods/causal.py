@@ -115,8 +115,12 @@ class CausalHead(nn.Module):
         """f_y at the mean of z: what the head says without h_y."""
         return self.heads.f_y(self.vae.encode(x)[0], x)
 
+    def singular_values(self) -> list[float]:
+        """All those of W3, one a dimension of z."""
+        return list(head_diagnostics(self.heads.constants(), self.config.ridge).singular_values)
+
     def diagnostics(self) -> dict[str, float]:
-        """Norms and singular values, for the metrics."""
+        """Norms and the extreme singular values, for the metrics."""
         found = head_diagnostics(self.heads.constants(), self.config.ridge)
         values = found.singular_values
         return {

@@ -122,6 +122,10 @@ class Method(Learner):
         """What the metrics are to tell of the weights at every evaluation."""
         return {}
 
+    def singular_values(self) -> dict[str, list[float]]:
+        """Those of the matrices that a method has to invert, by name, the largest first; evaluation.json has them."""
+        return {}
+
     def with_own_optimizer(self) -> list[Tensor]:
         """Parameters that the common SGD leaves alone."""
         return []

@@ -261,6 +261,10 @@ class TCM(Method):
         """What the metrics tell of the causal head."""
         return self.head.diagnostics() if self.head else {}
 
+    def singular_values(self) -> dict[str, list[float]]:
+        """Those of W3 (Eq. 7)."""
+        return {"W3": self.head.singular_values()} if self.head else {}
+
     def build_optimizers(self) -> dict[str, Optimizer]:
         """SGD for all but the VAE, which has an Adam."""
         found = super().build_optimizers()

@@ -30,6 +30,7 @@ class HeadView:
 
     found: HeadMetrics
     remarks: list[str]
+    singular_values: list[float]  # of W3; empty before the run is finished
 
 
 def reading_rows(evaluation: Evaluation) -> list[Reading]:
@@ -46,4 +47,7 @@ def reading_rows(evaluation: Evaluation) -> list[Reading]:
 def head_view(record: Record) -> HeadView | None:
     """None for a run without a causal head, or before its first evaluation."""
     found = head_metrics(record.history)
-    return HeadView(found, head_remarks(found)) if found else None
+    if found is None:
+        return None
+    known = record.evaluation.summary.get("singular_values", {}) if record.evaluation else {}
+    return HeadView(found, head_remarks(found), known.get("W3", []))
