@@ -75,14 +75,23 @@ def config_of(command: str, *options: str) -> Any:
     return call.keywords["config"]
 
 
-@pytest.mark.parametrize("data", [[], ["--data.benchmark", "digits"]], ids=["photographs", "digits"])
+SIZES = {
+    "photographs": ([], False),
+    "digits": (["--data.benchmark", "digits"], True),
+    "small": (["--data.size", "40"], True),
+    "small crops": (["--data.crop=32"], True),
+    "crops of 64": (["--data.size", "72", "--data.crop", "64"], False),
+}
+
+
+@pytest.mark.parametrize(("data", "small"), SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_of_stage_2_sets_what_the_method_starts_from(preset: Preset, data: list[str]):
-    expected = preset_tcm(preset, small=bool(data))
+def test_a_preset_of_stage_2_sets_what_the_method_starts_from(preset: Preset, data: list[str], small: bool):
+    expected = preset_tcm(preset, small)
     trained, fitted = (config_of(command, "--preset", preset, *data) for command in ("train tcm", "fit"))
     assert trained.method == fitted.classifier.method == expected
     assert trained.preset == fitted.preset == preset
-    assert fitted.mechanisms.bank == preset_bank(BANK_OF[preset], small=bool(data))
+    assert fitted.mechanisms.bank == preset_bank(BANK_OF[preset], small)
 
 
 @pytest.mark.parametrize("preset", BANKS)

@@ -353,13 +353,17 @@ def bench_command(options: list[str]) -> Callable[..., int]:
 
 
 def asked_preset(options: list[str], known: Collection[str]) -> tuple[Any, bool]:
-    """The preset among the options, if it is known, and whether they name built-in data, whose networks are small."""
-    from tcm.data.task import BUILT_IN
+    """The preset among the options, if it is known, and whether they ask for images so small that networks are too."""
+    from tcm.data.task import DataConfig
 
     given = dict(pairwise(part for word in options for part in word.split("=", 1)))
     wanted = given.get("--preset", "default")
-    # The parser will complain of any other.
-    return wanted if wanted in known else "default", given.get("--data.benchmark") in BUILT_IN
+    size, crop = (
+        int(side) if side.isdecimal() else None for side in (given.get("--data.size", ""), given.get("--data.crop", ""))
+    )
+    data = DataConfig(given.get("--data.benchmark"), size=size, crop=crop)
+    # The parser will complain of any other preset, and of any side that is no number.
+    return wanted if wanted in known else "default", data.is_small
 
 
 def documented(purpose: str) -> str:

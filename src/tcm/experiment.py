@@ -58,7 +58,7 @@ class TrainConfig(RunConfig, Generic[M]):
             coherent()
         require_share(self.held_out)
         crop = settled.data.view.crop
-        backbone = self.backbone.resolved(small_images=crop < 64)
+        backbone = self.backbone.resolved(small_images=settled.data.is_small)
         backbone.require_crop(crop)
         mechanisms = self.mechanisms and Path(os.path.abspath(self.mechanisms.expanduser()))
         return dataclasses.replace(settled, backbone=backbone, mechanisms=mechanisms)

@@ -48,8 +48,8 @@ MECHANISMS_CASES = (
     ),
     Case(
         "mechanisms of images too small for the generator",
-        MECHANISMS + "{folders} --data.crop 30",
-        ("--data.crop is 30", "multiple of 4", "--bank.generator.halvings"),
+        MECHANISMS + "{folders} --data.crop 31",
+        ("--data.crop is 31", "multiple of 2", "--bank.generator.halvings"),
         absent="out",
     ),
     Case(
@@ -158,8 +158,8 @@ COUNTERFACTUALS_CASES = (
     ),
     Case(
         "mechanisms that cannot transform the crop",
-        USE + "{mechanisms} --data.crop 30",
-        ("--data.crop is 30", "need a multiple of 4", "change --data.crop"),
+        USE + "{mechanisms} --data.crop 31",
+        ("--data.crop is 31", "need a multiple of 2", "change --data.crop"),
     ),
 )
 

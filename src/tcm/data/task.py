@@ -18,6 +18,7 @@ from tcm.errors import InputError
 
 T = TypeVar("T")
 BUILT_IN = ("digits", "digits-ceiling")
+SMALL = 64  # pixels: crops below it get small networks
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,17 @@ class DataConfig:
         """Whether this is the built-in data."""
         return self.benchmark in BUILT_IN
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Of stored images and of the square that is cut out, with the defaults filled in."""
+        size = _or(self.size, 32 if self.is_digits else 256)
+        return size, _or(self.crop, size if self.is_digits else size * 7 // 8)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether small networks suit the images, the built-in ones among them."""
+        return self.sides[1] < SMALL
+
     def resolved(self) -> "DataConfig":
         """This config with every default filled in and every path absolute."""
         if self.benchmark is not None and not self.is_digits:
@@ -72,8 +84,7 @@ class DataConfig:
         elsewhere += (self.source_dir, self.target_dir, self.source_list, self.target_list)
         if self.is_digits and any(elsewhere):
             raise InputError("--data.benchmark digits needs no other data; leave it out, or the folders and lists")
-        size = _or(self.size, 32 if self.is_digits else 256)
-        crop = _or(self.crop, size if self.is_digits else size * 7 // 8)
+        size, crop = self.sides
         shift = _or(self.shift, 2 if self.is_digits and self.area is None else 0)
         if size < 8 or (self.is_digits and size != digits.SIZE):
             raise InputError(

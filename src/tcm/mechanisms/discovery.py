@@ -66,7 +66,7 @@ class DiscoveryConfig(RunConfig):
     k: int | Literal["auto"] = 4
     """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
     preset: Preset = "default"
-    """Where the values of --bank start; the digits' networks are small ones."""
+    """Where the values of --bank start; small images have small networks."""
     bank: BankConfig = field(default_factory=lambda: PRESETS["default"])
     watch: WatchConfig = field(default_factory=WatchConfig)
 

@@ -26,7 +26,7 @@ WITH_PRESETS = ("tcm",)
 
 
 def preset_method(name: str, preset: Preset, small: bool) -> MethodConfig:
-    """Where the options of a method start; `small` is for the built-in digits and their small network."""
+    """Where the options of a method start; `small` is for images below 64 pixels and their small network."""
     if name in WITH_PRESETS:
         return preset_tcm(preset, small)
     return preset_baseline(small) if name == "baseline" else METHODS[name]()
