@@ -85,7 +85,7 @@ def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     classes = source.classes
     if len(classes) < 2:
         raise InputError(f"the source {shown(source.where)} has only one class, {shortened(classes)}; give two or more")
-    counts = Counter(name for _, name in source.entries)
+    counts = source.class_counts
     alone = [name for name in classes if counts[name] == 1]
     if alone:
         found = f"has a single image of {len(alone)} of its {len(classes)} classes: {shortened(alone)}"
