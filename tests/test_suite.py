@@ -13,7 +13,16 @@ from tcm.mechanisms.distance import WatchConfig
 from tcm.methods import METHODS
 from tcm.methods.baseline import preset_baseline
 from tcm.nn.backbone import BackboneConfig
-from tcm.suite import DIGITS_KS, ENTRIES, Job, SuiteConfig, SuiteMechanisms, method_settings, suite_jobs
+from tcm.suite import (
+    DIGITS_KS,
+    ENTRIES,
+    Job,
+    SuiteConfig,
+    SuiteMechanisms,
+    in_suite_options,
+    method_settings,
+    suite_jobs,
+)
 
 DOMAINS = ("Art", "Clipart", "Product", "Real World")
 
@@ -107,6 +116,8 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("digits", {"ks": "0"}, '--ks has "0"'),
         ("digits", {"steps": -1}, "runs/digits/erm-s0: --steps is -1"),
         ("digits", {"steps": 0}, "runs/digits/erm-s0: --steps is 0"),
+        ("digits", {"area": 3.0}, "runs/digits/erm-s0: --area is 3.0; give a share"),
+        ("digits", {"size": 16}, "runs/digits/erm-s0: --size is 16; give 32"),
         ("digits", {"evaluate_every": 0}, "--evaluate-every is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--steps is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--batch is 0"),
@@ -121,6 +132,15 @@ def test_mistakes_are_found_before_anything_runs(root: Path, benchmark: str, opt
     options = {**options, "root": root} if options.get("root") == "here" else options
     with pytest.raises(InputError, match=said):
         jobs(benchmark, SuiteConfig(**options))
+
+
+def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_its_options():
+    config = SuiteConfig(methods="erm,tcm", seeds=1, ks="", area=0.2, on_bad_image="skip", cache=Path("/cache"))
+    found = jobs("digits", config)
+    for job in found.values():
+        assert (job.config.data.on_bad_image, job.config.data.cache) == ("skip", Path("/cache"))
+        assert job.config.data.area == (0.2 if job.method else None)
+    assert in_suite_options("or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
 
 
 def test_stage_1_is_watched_in_the_features_of_the_backbone():

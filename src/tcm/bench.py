@@ -23,7 +23,7 @@ from tcm.progress import ProgressDisplay
 from tcm.results import add_rows, row
 from tcm.run import Run, lock, make_folder
 from tcm.select import RULES, selected
-from tcm.suite import Job, SuiteConfig, suite_jobs
+from tcm.suite import Job, SuiteConfig, in_suite_options, suite_jobs
 from tcm.train import stop_requests
 
 STORE = "results.csv"
@@ -137,7 +137,7 @@ def perform(job: Job, out: Path, threads: int) -> None:
     try:
         carry_out(job, out / job.name)
     except InputError as error:
-        print(f"error: {shown(error)}", file=sys.stderr)
+        print(f"error: {shown(in_suite_options(str(error)))}", file=sys.stderr)
         sys.exit(2)
     except Interrupted as stopped:
         print(shown(stopped), file=sys.stderr)

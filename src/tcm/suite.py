@@ -115,6 +115,8 @@ class SuiteConfig:
     """Side of the square that is cut out. Default: 7/8 of the size, digits all of it."""
     area: float | None = None
     """Cut training images of stage 2 out as parts of random size, at least this share of the area, resized."""
+    on_bad_image: Literal["stop", "skip"] = "stop"
+    """What to do with an image that cannot be read."""
     cache: Path | None = None
     """Where packed images are kept. Default: tcm in the user's cache folder."""
     device: Device = "auto"
@@ -169,7 +171,7 @@ def suite_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) ->
         try:
             job.config.resolved()
         except InputError as error:
-            raise InputError(f"{job.name}: {error}") from error
+            raise InputError(f"{job.name}: {in_suite_options(str(error))}") from error
     return list(jobs.values())
 
 
@@ -190,7 +192,7 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
         if config.root:
             raise InputError("tcm bench digits needs no --root: the digits are built in; leave it out")
         chosen(config.tasks, [DIGITS], "task")
-        data = with_sizes(DataConfig(benchmark=DIGITS), config)
+        data = with_options(DataConfig(benchmark=DIGITS), config)
         protocol = Protocol(DIGITS_STEPS, 0, DIGITS_K, 8)
         return [SuiteTask("digits", data, "digits", data, protocol, DIGITS_MECHANISM_STEPS)]
     near = [*(known.name.lower() for known in BENCHMARKS), DIGITS]
@@ -209,7 +211,7 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
     found = []
     for transfer in dict.fromkeys(asked):
         data = {
-            way: with_sizes(benchmark_data(published.name, config.root, way.code), config)
+            way: with_options(benchmark_data(published.name, config.root, way.code), config)
             for way in {transfer, learned(transfer)}
         }
         pair = learned(transfer)
@@ -232,9 +234,21 @@ def pair_name(transfer: Transfer) -> str:
     return f"{pair.source.short}-{pair.target.short}"
 
 
-def with_sizes(data: DataConfig, config: SuiteConfig) -> DataConfig:
-    """The data with the suite's sizes and cache."""
-    return dataclasses.replace(data, size=config.size, crop=config.crop, area=config.area, cache=config.cache)
+# Options of the data that a suite has by the same names, without their prefix.
+DATA_OPTIONS = ("size", "crop", "area", "on_bad_image", "cache")
+
+
+def with_options(data: DataConfig, config: SuiteConfig) -> DataConfig:
+    """The data with what the suite says of images."""
+    return dataclasses.replace(data, **{name: getattr(config, name) for name in DATA_OPTIONS})
+
+
+def in_suite_options(message: str) -> str:
+    """What a run says of its options, in those of tcm bench: --area where the run's is --data.area."""
+    for name in DATA_OPTIONS:
+        option = name.replace("_", "-")
+        message = message.replace(f"--data.{option}", f"--{option}")
+    return message
 
 
 def numbers_of_mechanisms(
