@@ -2,8 +2,9 @@
 
 python benchmarks/details.py RUN... --to CSV
 
-Of a run of a method: selection scores, other readings of the model, the causal head and the losses at its last step. Of
-a run of `tcm mechanisms`: the Frechet distances that `--watch.images` measured, at every evaluation.
+Of a run of a method: selection scores and target accuracy at every evaluation, and at its last step other readings of
+the model, the causal head and the losses. Of a run of `tcm mechanisms`: the Frechet distances that `--watch.images`
+measured, at every evaluation. A run that was stopped has what it came to.
 """
 
 import argparse
@@ -37,15 +38,13 @@ def details(folder: Path) -> Iterator[Detail]:
     last = int(rows[-1]["step"])
     for row in rows:
         step = int(row["step"])
-        kept = {
-            key: value
-            for key, value in row.items()
-            if key.startswith("frechet/") or (step == last and key.startswith(("select/", "head/", "loss/")))
-        }
+        wanted = ("frechet/", "select/", "target/accuracy", *(("head/", "loss/") if step == last else ()))
+        kept = {key: value for key, value in row.items() if key.startswith(wanted)}
         for key, value in kept.items():
             yield Detail(name, config["seed"], step, key, f"{value:.6g}", origin["torch"], origin["commit"])
-    if "method_name" in config:
-        target = read_json(folder / "evaluation.json")["target"]
+    evaluation = folder / "evaluation.json"
+    if "method_name" in config and evaluation.exists():
+        target = read_json(evaluation)["target"]
         for key, reading in target.get("readings", {}).items():
             found = f"{100 * reading['accuracy']:.2f}"
             yield Detail(name, config["seed"], last, f"accuracy, {key}", found, origin["torch"], origin["commit"])

@@ -100,6 +100,8 @@ def test_the_accuracies_are_those_of_the_results():
             # Every seed has its own mechanisms; the form tells which kind they are.
             same = {**json.loads(row["config"]), "seed": None, "mechanisms": row.get("form")}
             same["method_name"] = row.get("method")
+            # A row from before an option was there is one of a run without it.
+            same["data"] = {key: value for key, value in same.get("data", {}).items() if value is not None}
             groups.setdefault((file.name, json.dumps(same), name), []).append(float(row[name]))
     measured = {
         f"{statistics.mean(g):.{digits}f} ± {statistics.stdev(g):.{digits}f}"
