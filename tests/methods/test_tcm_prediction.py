@@ -8,6 +8,7 @@ import torch
 from small_tcm import (
     CLASSES,
     COUNT,
+    K,
     losses,
     random_batch,
     small,
@@ -32,7 +33,7 @@ def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
     ("prediction", "names"),
     [
         ("single", [""]),
-        ("average", ["", "fast"]),
+        ("average", ["", "fast", *(f"mechanism {number} alone" for number in range(1, K + 1))]),
         ("adjusted", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"]),
     ],
 )
@@ -60,6 +61,16 @@ def test_in_a_hurry_the_prediction_is_the_reading_fast_and_asks_no_mechanism(pre
     torch.testing.assert_close(without_mechanisms(method).predict_fast(images), read)
     with pytest.raises(AssertionError, match="mechanisms are asked"):
         method.predict(images)
+
+
+def test_each_counterfactual_is_read_alone_too():
+    method, images = small(prediction="average").eval(), random_batch().target
+    read = readings(method, images)
+    for number, made in enumerate(method.made_of(images), start=1):
+        torch.testing.assert_close(read[f"mechanism {number} alone"], method.predict_fast(made))
+    views = torch.stack([read[name] for name in read if name])
+    torch.testing.assert_close(averaged(views), read[""])
+    assert list(readings(small(mixing="none").eval(), images)) == ["", "fast"]  # the control has none
 
 
 @pytest.mark.parametrize("prediction", ["average", "adjusted"])

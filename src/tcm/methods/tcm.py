@@ -193,7 +193,8 @@ class TCM(Method):
         itself: what the causal head is given where it predicts, else what the plain classifier reads.
 
         Other ways to read the model: fast, without an image's own counterfactuals (for the causal head with E[x_hat]);
-        f_y alone, without h_y; two choices of P(x_hat | S).
+        where predictions are averaged, each counterfactual alone; with the head, f_y alone, without h_y, and two
+        choices of P(x_hat | S).
         """
         config = self.config
         if config.prediction == "single":
@@ -206,7 +207,9 @@ class TCM(Method):
         x, x_hat = features[0], features[1:]
         if config.prediction == "average":
             logits = self.classified(flat).unflatten(0, views.shape[:2])
-            return Answer(averaged(logits), self.narrowed(x), {"fast": logits[0]})
+            alone = [] if mixing == "none" else logits[1 : 1 + len(made)]
+            others = {f"mechanism {number} alone": view for number, view in enumerate(alone, start=1)}
+            return Answer(averaged(logits), self.narrowed(x), {"fast": logits[0], **others})
         assert self.head
         solved = self.head.solved()
         others = {

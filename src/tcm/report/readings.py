@@ -40,8 +40,14 @@ def reading_rows(evaluation: Evaluation) -> list[Reading]:
     if accuracy is None or not others:
         return []
     reported = Reading(REPORTED, "What all other numbers here are about.", accuracy, None)
-    rows = [Reading(name, _EXPLAINED.get(name, ""), own, 100 * (own - accuracy)) for name, own in others.items()]
+    rows = [Reading(name, _explained(name), own, 100 * (own - accuracy)) for name, own in others.items()]
     return [reported, *rows]
+
+
+def _explained(name: str) -> str:
+    if name.startswith("mechanism "):
+        return "Only the counterfactual that this mechanism makes: does it keep what the class is told by?"
+    return _EXPLAINED.get(name, "")
 
 
 def head_view(record: Record) -> HeadView | None:
