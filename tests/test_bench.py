@@ -108,3 +108,12 @@ def test_a_store_of_another_version_is_refused(alone: Path):
     assert "results.csv" in complained
     assert store.read_text() == text.replace("\n1,", "\n0,")
     store.write_text(text)
+
+
+def test_a_wrong_store_is_found_before_the_work(tmp_path: Path):
+    (tmp_path / "results.csv").write_text("no,such,columns\n1,2,3\n")
+    code, _, complained = ended(suite(tmp_path))
+    assert code == 2
+    assert complained.count("\n") == 1
+    assert "the columns differ" in complained
+    assert not (tmp_path / "runs").exists()

@@ -192,7 +192,8 @@ def keep_rows(out: Path, jobs: Iterable[Job]) -> None:
                 except InputError:
                     continue  # no labels for the oracle, or a score that was not finite
                 rows.append(row(folder, rule, step))
-    if rows:
+    # A store that is there is read even if nothing is to be added: a wrong one is found before the work.
+    if rows or (out / STORE).exists():
         add_rows(out / STORE, rows)
 
 
