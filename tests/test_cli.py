@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import os
 import subprocess
@@ -13,6 +14,7 @@ from tcm.mechanisms.discovery import Preset as BankPreset
 from tcm.mechanisms.discovery import preset_bank
 from tcm.methods.tcm import PRESETS, Preset, preset_tcm
 from tcm.pipeline import BANK_OF
+from tcm.suite import method_settings
 
 
 def test_help_lists_every_command_with_purpose_and_example(capsys: pytest.CaptureFixture[str]):
@@ -109,3 +111,18 @@ def test_a_warning_is_told_once(capsys: pytest.CaptureFixture[str]):
     for text in ("Art has 2 images", "Art has 2 images", "Clipart has 3 images"):
         show(UserWarning(text))
     assert capsys.readouterr().err == "warning: Art has 2 images\nwarning: Clipart has 3 images\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (["digits", "--out", "x"], method_settings("digits")),
+        (["--seeds", "1", "--quick", "Digits", "--out", "office-home"], method_settings("digits")),
+        (["--out", "digits", "office-home"], method_settings("office-home")),
+        (["office-home", "--out", "x", "--size=32"], method_settings("office-home", size=32)),
+    ],
+)
+def test_the_methods_of_a_suite_start_from_what_suits_its_images(options: list[str], settings: Any):
+    call = parse("bench", options)
+    assert isinstance(call, functools.partial)
+    assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(settings)

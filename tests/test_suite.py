@@ -8,9 +8,9 @@ from PIL import Image
 
 from tcm.errors import InputError
 from tcm.experiment import TrainConfig
-from tcm.mechanisms.discovery import DiscoveryConfig
+from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
 from tcm.mechanisms.distance import WatchConfig
-from tcm.methods import METHODS
+from tcm.methods import METHODS, preset_method
 from tcm.methods.baseline import preset_baseline
 from tcm.nn.backbone import BackboneConfig
 from tcm.suite import (
@@ -109,6 +109,7 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("office-hone", {}, r'no benchmark "office-hone"; the nearest is office-home; there are .*digits'),
         ("office-home", {}, "needs --root"),
         ("digits", {"root": Path("x")}, "leave it out"),
+        ("digits", {"methods": "erm,DNAN"}, r'no method "DNAN"; the nearest is dan'),
         ("digits", {"methods": "erm,dnan"}, r'no method "dnan"; the nearest is dan'),
         ("digits", {"methods": ","}, "name some of erm"),
         ("digits", {"seeds": 0}, "--seeds is 0; give 1 or more"),
@@ -119,9 +120,12 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
         ("digits", {"area": 3.0}, "runs/digits/erm-s0: --area is 3.0; give a share"),
         ("digits", {"size": 16}, "runs/digits/erm-s0: --size is 16; give 32"),
         ("digits", {"evaluate_every": 0}, "--evaluate-every is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--steps is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--batch is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--k is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--mechanisms.steps is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--mechanisms.batch is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--mechanisms.k is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(lr=-1.0)}, "--mechanisms.lr is -1.0"),
+        ("digits", {"mechanisms": SuiteMechanisms(crop=40)}, "mechanisms/digits/.*--mechanisms.crop is 40"),
+        ("digits", {"methods": "tcm", "crop": 40}, "runs/digits/tcm.*: --crop is 40"),
         ("digits", {"mechanisms": SuiteMechanisms(watch=1)}, "--mechanisms.watch is 1; give 2 or more"),
         ("digits", {"tasks": "A2C"}, r'no task "A2C"; the nearest is digits'),
         ("office-home", {"root": "here", "tasks": ","}, r'--tasks is ","; name some of A>C, A>P'),
@@ -134,13 +138,44 @@ def test_mistakes_are_found_before_anything_runs(root: Path, benchmark: str, opt
         jobs(benchmark, SuiteConfig(**options))
 
 
+def test_a_wrong_method_is_told_before_anything_is_said_of_the_data(root: Path, recwarn: pytest.WarningsRecorder):
+    with pytest.raises(InputError, match="the nearest is tcm"):
+        jobs("office-home", SuiteConfig(root=root, methods="tmc"))
+    assert not recwarn
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_benchmarks_and_methods_may_be_spelled_in_any_way(root: Path):
+    assert list(jobs("Digits", SuiteConfig(methods="DANN,dann,ERM", seeds=1))) == [
+        "runs/digits/dann-s0",
+        "runs/digits/erm-s0",
+    ]
+    config = SuiteConfig(root=root, tasks="a2c", methods="CDAN_E", seeds=1)
+    assert list(jobs("OfficeHome", config)) == ["runs/A2C/cdan-e-s0"]
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_small_images_of_a_benchmark_have_small_networks(root: Path):
+    for small, size, crop in ((True, 32, None), (True, None, 56), (False, None, None)):
+        config = SuiteConfig(root=root, tasks="A2C", methods="tcm-paper", seeds=1, size=size, crop=crop)
+        settings = method_settings("office-home", config.size, config.crop)
+        first, second = suite_jobs("office-home", config, settings, Path("/suite"))
+        assert isinstance(first.config, DiscoveryConfig)
+        assert isinstance(second.config, TrainConfig)
+        assert first.config.bank == preset_bank("paper", small)
+        assert second.config.method == preset_method("tcm", "paper", small)
+        assert second.config.resolved().backbone.name == ("small" if small else "resnet50")
+        assert settings.baseline == (method_settings("digits").baseline if small else preset_baseline(small=False))
+
+
 def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_its_options():
     config = SuiteConfig(methods="erm,tcm", seeds=1, ks="", area=0.2, on_bad_image="skip", cache=Path("/cache"))
     found = jobs("digits", config)
     for job in found.values():
         assert (job.config.data.on_bad_image, job.config.data.cache) == ("skip", Path("/cache"))
         assert job.config.data.area == (0.2 if job.method else None)
-    assert in_suite_options("or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
+    for job in found.values():
+        assert in_suite_options(job, "or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
 
 
 def test_stage_1_is_watched_in_the_features_of_the_backbone():
@@ -151,6 +186,13 @@ def test_stage_1_is_watched_in_the_features_of_the_backbone():
         watched = jobs("digits", config)["mechanisms/digits/paper-k4"].config
         assert isinstance(watched, DiscoveryConfig)
         assert watched.watch == expected
+
+
+def test_a_wrong_setting_of_a_method_is_told_by_its_option():
+    settings = method_settings("digits")
+    settings = replace(settings, tcm_paper=replace(settings.tcm_paper, agreement=-1.0))
+    with pytest.raises(InputError, match=r"runs/digits/tcm-paper-k4-s0: --method\.tcm-paper\.agreement is -1"):
+        suite_jobs("digits", SuiteConfig(methods="tcm-paper"), settings, Path("/suite"))
 
 
 def test_the_baseline_of_the_digits_suite_has_discriminators_that_few_steps_can_bear():

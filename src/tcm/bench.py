@@ -137,7 +137,7 @@ def perform(job: Job, out: Path, threads: int) -> None:
     try:
         carry_out(job, out / job.name)
     except InputError as error:
-        print(f"error: {shown(in_suite_options(str(error)))}", file=sys.stderr)
+        print(f"error: {shown(in_suite_options(job, str(error)))}", file=sys.stderr)
         sys.exit(2)
     except Interrupted as stopped:
         print(shown(stopped), file=sys.stderr)

@@ -326,7 +326,7 @@ def bench_command(options: list[str]) -> Callable[..., int]:
     from tcm import commands
     from tcm.suite import SuiteConfig, method_settings
 
-    start = method_settings(next((word for word in options if not word.startswith("-")), ""))
+    start = method_settings(asked_benchmark(options), *asked_sides(options))
 
     def bench(
         benchmark: Annotated[str, tyro.conf.Positional],
@@ -356,14 +356,37 @@ def asked_preset(options: list[str], known: Collection[str]) -> tuple[Any, bool]
     """The preset among the options, if it is known, and whether they ask for images so small that networks are too."""
     from tcm.data.task import DataConfig
 
-    given = dict(pairwise(part for word in options for part in word.split("=", 1)))
+    given = option_values(options)
     wanted = given.get("--preset", "default")
-    size, crop = (
-        int(side) if side.isdecimal() else None for side in (given.get("--data.size", ""), given.get("--data.crop", ""))
-    )
+    size, crop = asked_sides(options, "data.")
     data = DataConfig(given.get("--data.benchmark"), size=size, crop=crop)
-    # The parser will complain of any other preset, and of any side that is no number.
+    # The parser will complain of any other preset.
     return wanted if wanted in known else "default", data.is_small
+
+
+def asked_sides(options: list[str], prefix: str = "") -> tuple[int | None, int | None]:
+    """The size and the crop of images among the options; the parser will complain of those that are no numbers."""
+    given = option_values(options)
+    sides = (given.get(f"--{prefix}{name}", "") for name in ("size", "crop"))
+    size, crop = (int(side) if side.isdecimal() else None for side in sides)
+    return size, crop
+
+
+def asked_benchmark(options: list[str]) -> str:
+    """The benchmark among the options of a suite, wherever it stands; "" if there is none, as with --help alone."""
+    from tcm.suite import suite_benchmark
+
+    for before, word in pairwise(["", *options]):
+        # Folders may have its name.
+        if before not in ("--out", "--root", "--cache"):
+            with contextlib.suppress(InputError):
+                return suite_benchmark(word)
+    return ""
+
+
+def option_values(options: list[str]) -> dict[str, str]:
+    """The word after each option, whether a space or = stands between them."""
+    return dict(pairwise(part for word in options for part in word.split("=", 1)))
 
 
 def documented(purpose: str) -> str:

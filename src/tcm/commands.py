@@ -24,7 +24,7 @@ from tcm.results import read_rows
 from tcm.run import Run, read_json, write_atomically
 from tcm.select import collapse
 from tcm.settings import Device
-from tcm.suite import SuiteConfig
+from tcm.suite import SuiteConfig, suite_benchmark
 from tcm.suite_runs import in_order
 from tcm.table import result_tables
 from tcm.typeset import FORMATS, Format, terminal
@@ -227,6 +227,7 @@ def bench(
     quiet: bool = False,
 ) -> int:
     """Runs a suite, writes its tables, figures and report into its folder and prints the table; 1 if a run failed."""
+    benchmark = suite_benchmark(benchmark)
     store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet)
     for name, said in failed.items():
         print(f"failed: {name}: {said}", file=sys.stderr)

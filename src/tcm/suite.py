@@ -2,12 +2,14 @@
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tcm.data.benchmarks import BENCHMARKS, Transfer, benchmark_named
+from tcm.data.domains import plain_name
 from tcm.data.layouts import benchmark_data
 from tcm.data.task import DataConfig
 from tcm.errors import InputError, shown
@@ -44,8 +46,8 @@ PROTOCOLS = {
 }
 DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 180, 200, 4
 DIGITS_KS = (1, 2, 3, 5, 7, 10)  # of Table 4
-# In so few steps the usual discriminators drive the small network's unbounded features to infinity.
-DIGITS_BASELINE = BaselineConfig(
+# The usual discriminators drive the small network's unbounded features to infinity, on photographs too.
+SMALL_BASELINE = BaselineConfig(
     recipe=Recipe(), features="bottleneck", alignment=AlignmentConfig("proxies", hidden=128)
 )
 
@@ -136,12 +138,12 @@ class Job(NamedTuple):
     needs: str = ""  # the name of stage 1's job that must be finished before
 
 
-def method_settings(benchmark: str) -> Any:
-    """A dataclass with the config of every entry, for the options of --method."""
-    small = benchmark == DIGITS
+def method_settings(benchmark: str, size: int | None = None, crop: int | None = None) -> Any:
+    """A dataclass with the config of every entry on images of these sides, for the options of --method."""
+    small = DataConfig(DIGITS if benchmark == DIGITS else None, size=size, crop=crop).is_small
     starts = {name: preset_method(entry.method, entry.preset, small) for name, entry in ENTRIES.items()}
     if small:
-        starts["baseline"] = DIGITS_BASELINE
+        starts["baseline"] = SMALL_BASELINE
     fields: list[Any] = [
         (name.replace("-", "_"), type(start), field(default_factory=lambda start=start: start))
         for name, start in starts.items()
@@ -158,7 +160,10 @@ def suite_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) ->
         raise InputError(f"--seeds is {config.seeds}; give 1 or more")
     if config.mechanisms.watch == 1 or config.mechanisms.watch < 0:
         raise InputError(f"--mechanisms.watch is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
-    tasks, entries = suite_tasks(benchmark, config), chosen(config.methods, ENTRIES, "method")
+    benchmark = suite_benchmark(benchmark)
+    # Before the data, of which there may be much to warn.
+    entries = chosen(config.methods, ENTRIES, "method")
+    tasks = suite_tasks(benchmark, config)
     jobs: dict[str, Job] = {}
     for task in tasks:
         for seed in range(config.seeds):
@@ -167,11 +172,12 @@ def suite_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) ->
                 for k in numbers_of_mechanisms(entry, task, config, method):
                     for job in planned(entry, method, task, seed, k, config, out):
                         jobs.setdefault(job.name, job)
-    for job in jobs.values():
+    # Stage 2 first: what stage 1 takes over from it is told by the option that was given.
+    for job in sorted(jobs.values(), key=lambda job: not job.method):
         try:
             job.config.resolved()
         except InputError as error:
-            raise InputError(f"{job.name}: {in_suite_options(str(error))}") from error
+            raise InputError(f"{job.name}: {in_suite_options(job, str(error))}") from error
     return list(jobs.values())
 
 
@@ -186,6 +192,11 @@ class SuiteTask(NamedTuple):
     mechanism_steps: int
 
 
+def suite_benchmark(asked: str) -> str:
+    """The name of a benchmark in any spelling, as the options and the rest of a suite spell it."""
+    return named(asked, [*(published.name.lower() for published in BENCHMARKS), DIGITS], "benchmark")
+
+
 def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
     """The tasks asked for, with their data as the benchmark's root holds it."""
     if benchmark == DIGITS:
@@ -195,11 +206,6 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
         data = with_options(DataConfig(benchmark=DIGITS), config)
         protocol = Protocol(DIGITS_STEPS, 0, DIGITS_K, 8)
         return [SuiteTask("digits", data, "digits", data, protocol, DIGITS_MECHANISM_STEPS)]
-    near = [*(known.name.lower() for known in BENCHMARKS), DIGITS]
-    if not any(benchmark.lower() == name for name in near):
-        hint = difflib.get_close_matches(benchmark.lower(), near, n=1, cutoff=0)[0]
-        found = f'there is no benchmark "{shown(benchmark)}"'
-        raise InputError(f"{found}; the nearest is {hint}; there are {', '.join(near)}")
     if config.root is None:
         raise InputError(f"tcm bench {benchmark} needs --root: the folder that holds its domains")
     published = benchmark_named(benchmark)
@@ -236,6 +242,8 @@ def pair_name(transfer: Transfer) -> str:
 
 # Options of the data that a suite has by the same names, without their prefix.
 DATA_OPTIONS = ("size", "crop", "area", "on_bad_image", "cache")
+# Options of stage 1 that a suite has by the same names, with another prefix.
+STAGE_1_OPTIONS = re.compile(r"--(?:bank\.|data\.(?=crop))?(k|steps|batch|crop|lr|warmup)\b")
 
 
 def with_options(data: DataConfig, config: SuiteConfig) -> DataConfig:
@@ -243,8 +251,13 @@ def with_options(data: DataConfig, config: SuiteConfig) -> DataConfig:
     return dataclasses.replace(data, **{name: getattr(config, name) for name in DATA_OPTIONS})
 
 
-def in_suite_options(message: str) -> str:
+def in_suite_options(job: Job, message: str) -> str:
     """What a run says of its options, in those of tcm bench: --area where the run's is --data.area."""
+    if isinstance(job.config, DiscoveryConfig):
+        message = STAGE_1_OPTIONS.sub(r"--mechanisms.\1", message)
+    else:
+        entry = next(name for name, entry in ENTRIES.items() if entry == (job.method, job.config.preset))
+        message = message.replace("--method.", f"--method.{entry}.")
     for name in DATA_OPTIONS:
         option = name.replace("_", "-")
         message = message.replace(f"--data.{option}", f"--{option}")
@@ -304,7 +317,7 @@ def planned(
 def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
     """Stage 1 of a pair of domains: in the paper's form for all, so that lines of a table differ in stage 2 alone."""
     asked = config.mechanisms
-    bank = preset_bank(MECHANISMS, small=task.data.is_digits)
+    bank = preset_bank(MECHANISMS, small=task.data.is_small)
     if asked.lr is not None:
         bank = dataclasses.replace(bank, lr=asked.lr, critic_lr=asked.lr)
     steps = given(asked.steps, shorter(task.mechanism_steps, config))
@@ -357,10 +370,15 @@ def chosen(asked: str, there: Iterable[str], kind: str) -> list[str]:
     names = list(there)
     if asked == "all":
         return names
-    for word in words(asked):
-        if word not in names:
-            near = difflib.get_close_matches(word, names, n=1, cutoff=0)[0]
-            raise InputError(f'there is no {kind} "{shown(word)}"; the nearest is {near}; there are {", ".join(names)}')
     if not words(asked):
         raise InputError(f'--{kind}s is "{shown(asked)}"; name some of {", ".join(names)}')
-    return list(dict.fromkeys(words(asked)))
+    return list(dict.fromkeys(named(word, names, kind) for word in words(asked)))
+
+
+def named(asked: str, names: Sequence[str], kind: str) -> str:
+    """The one of the names that is asked for, in any spelling; an error that tells the nearest if there is none."""
+    plain = {plain_name(name): name for name in names}
+    if found := plain.get(plain_name(asked)):
+        return found
+    near = plain[difflib.get_close_matches(plain_name(asked), plain, n=1, cutoff=0)[0]]
+    raise InputError(f'there is no {kind} "{shown(asked)}"; the nearest is {near}; there are {", ".join(names)}')
