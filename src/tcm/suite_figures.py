@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +14,14 @@ from tcm.activation import compare_runs
 from tcm.embedding import embed_runs
 from tcm.errors import InputError, shown
 from tcm.figures.activation import activation_figure
+from tcm.figures.distances import distances_figure
 from tcm.figures.embedding import embedding_figure
 from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.panels import panels_figure
 from tcm.figures.svg import inline_svg, write_figure
 from tcm.mechanisms.gallery import run_galleries
 from tcm.progress import ProgressDisplay
-from tcm.run import Run, make_folder, write_atomically
+from tcm.run import Run, make_folder, read_json, write_atomically
 from tcm.seeds import accuracy_curves, k_curves
 from tcm.suite_runs import SuiteRun, compared_pair, mechanisms_of, without_ablation
 
@@ -38,6 +40,7 @@ class SuiteFigure(NamedTuple):
     inches: float = 0.0  # its width
     png: Path | None = None  # of images
     missing: str = ""
+    folded: bool = False  # the page shows it when it is asked for
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Plan:
     draw: Callable[[], Figure]
     runs: Sequence[Path]  # that it shows
     lines: bool = False  # drawn in no time, and as SVG in the page
+    folded: bool = False
 
 
 def suite_figures(
@@ -59,7 +63,11 @@ def suite_figures(
 
     `k` is the suite's usual number of mechanisms.
     """
-    plans = [*_line_plans(runs, k), *_picture_plans(benchmark, out, runs, k, device)]
+    plans = [
+        *_line_plans(runs, k),
+        *_picture_plans(benchmark, out, runs, k, device),
+        *_distance_plans(benchmark, out, runs, k),
+    ]
     folder = out / "figures"
     make_folder(folder)
     found = []
@@ -75,13 +83,13 @@ def _line_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
     by_task: dict[str, list[Path]] = {}
     for run in without_ablation(runs, k):
         by_task.setdefault(run.task, []).append(run.folder)
-    plans = [_accuracy_plan(task, folders) for task, folders in by_task.items()]
+    plans = [_accuracy_plan(task, folders, task != runs[0].task) for task, folders in by_task.items()]
     varied = [run for run in runs if run.entry == "tcm"]
     numbers = sorted({run.k for run in varied if run.k})
     return [*plans, _k_plan([run.folder for run in varied], numbers)] if len(numbers) > 1 else plans
 
 
-def _accuracy_plan(task: str, folders: Sequence[Path]) -> Plan:
+def _accuracy_plan(task: str, folders: Sequence[Path], folded: bool) -> Plan:
     return Plan(
         f"accuracy-{task}",
         f"Accuracy over training, {task}",
@@ -90,6 +98,7 @@ def _accuracy_plan(task: str, folders: Sequence[Path]) -> Plan:
         lambda: panels_figure(accuracy_curves(folders), along="step", up="target accuracy", ends=True),
         folders,
         lines=True,
+        folded=folded,
     )
 
 
@@ -142,6 +151,33 @@ def _picture_plans(benchmark: str, out: Path, runs: Sequence[SuiteRun], k: int, 
     ]
 
 
+def _distance_plans(benchmark: str, out: Path, runs: Sequence[SuiteRun], k: int) -> list[Plan]:
+    """Of the mechanisms of every pair of domains that watched how near they come."""
+    found = dict.fromkeys(mechanisms_of(benchmark, out, run.task, k) for run in runs)
+    watched = [folder for folder in found if folder and read_json(folder / "config.json")["watch"]["images"]]
+    return [
+        Plan(
+            f"distances-{folder.parent.name}",
+            f"How near the other domain, {folder.parent.name}",
+            "Frechet distances between images that each mechanism carried to a domain and the images of that domain, "
+            "over the steps of stage 1; dashed: between the domains as they are. Look for lines below the dashed one "
+            "that have become level.",
+            lambda folder=folder: _distances(folder),
+            [folder],
+            lines=True,
+            folded=folder != watched[0],
+        )
+        for folder in watched
+    ]
+
+
+def _distances(mechanisms: Path) -> Figure:
+    figure = distances_figure(Run(mechanisms).metrics())
+    if figure is None:
+        raise InputError("no distances were measured")
+    return figure
+
+
 def _two(folders: Sequence[Path]) -> Sequence[Path]:
     if not folders:
         raise InputError("it takes a finished run of tcm with the usual k and one of another method")
@@ -157,26 +193,27 @@ def _finished(mechanisms: Path | None) -> Path:
 def _drawn(plan: Plan, folder: Path) -> SuiteFigure:
     """The figure in its files, drawn unless they show these very models."""
     files = [folder / f"{plan.name}{suffix}" for suffix in SUFFIXES]
+    told = partial(SuiteFigure, plan.name, plan.title, plan.caption, folded=plan.folded)
     try:
         shows = [[str(Path(*run.parts[-3:])), Run(run).model_file.stat().st_mtime_ns] for run in plan.runs]
         known = _known(folder)
         current = shows and known.get(plan.name) == shows and all(file.exists() for file in files)
         if current and not plan.lines:
-            return SuiteFigure(plan.name, plan.title, plan.caption, png=files[0])
+            return told(png=files[0])
         figure = plan.draw()
         for file in files:
             write_figure(figure, file)
         if plan.lines:
             svg = inline_svg(figure, plan.name, plan.caption)
-            return SuiteFigure(plan.name, plan.title, plan.caption, svg=svg, inches=figure.get_figwidth())
+            return told(svg=svg, inches=figure.get_figwidth())
         write_atomically(folder / SHOWN, json.dumps({**known, plan.name: shows}, indent=2).encode())
-        return SuiteFigure(plan.name, plan.title, plan.caption, png=files[0])
+        return told(png=files[0])
     except Exception as error:  # whatever it is, a figure is not worth the rest of the report
         with suppress(OSError):
             for file in files:
                 file.unlink(missing_ok=True)
         said = shown(error).rstrip(".") or type(error).__name__
-        return SuiteFigure(plan.name, plan.title, plan.caption, missing=f"Not drawn: {said}.")
+        return told(missing=f"Not drawn: {said}.")
 
 
 def _known(folder: Path) -> dict[str, object]:

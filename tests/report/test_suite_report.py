@@ -1,5 +1,6 @@
 """The page of a whole suite: every line, what failed, what is quoted, figures that exist or are accounted for."""
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from test_page import Page
 
 from tcm.report.suite import rule_rows, settings_rows, write_suite_report
 from tcm.results import read_rows
-from tcm.run import Run
+from tcm.run import Run, read_json
 from tcm.suite import SuiteConfig, SuiteMechanisms
 from tcm.suite_figures import suite_figures
 from tcm.suite_runs import finished_runs
@@ -151,6 +152,29 @@ def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None)
     assert "for the first task, A2C, alone." in Page(file).text
     assert "<summary>Accuracy over training, C2A</summary>" in file.read_text()
     assert "<summary>Accuracy over training, A2C</summary>" not in file.read_text()
+
+
+def test_distances_that_stage_1_watched_are_drawn_for_every_pair(copied: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tcm.suite_figures._picture_plans", lambda *words: [])
+    suite = copied / "watched"
+    for task in ("A2C", "C2A", "A2P"):
+        shutil.copytree(copied / "runs/digits", suite / "runs" / task)
+    for pair in ("A-C", "A-P"):
+        run = Run(suite / "mechanisms" / pair / "paper-k2")
+        shutil.copytree(copied / "mechanisms/digits/paper-k2", run.folder)
+        config = read_json(run.config_file)
+        run.config_file.write_text(json.dumps({**config, "watch": {**config["watch"], "images": 2}}))
+        measured = {f"frechet/{to}/{number}": 3.0 - number for to in ("source", "target") for number in (1, 2)}
+        run.metrics_file.write_text(
+            "\n".join(json.dumps({"step": step, "frechet/untouched": 4.0, **measured}) for step in (1, 2))
+        )
+    (suite / "mechanisms/A-P/paper-k2/metrics.jsonl").write_text("")
+    found = suite_figures("office-home", suite, finished_runs("office-home", suite), 2, "cpu", quiet=True)
+    first, second = found[3:]
+    assert [first.name, second.name] == ["distances-A-C", "distances-A-P"]
+    assert "Frechet distance" in first.svg
+    assert second.missing == "Not drawn: no distances were measured."
+    assert (first.folded, second.folded) == (False, True)
 
 
 def test_seeds_are_counted_where_lines_differ(copied: Path, no_figures: None):
