@@ -28,6 +28,15 @@ def test_the_image_both_runs_and_the_views_stand_in_a_row():
     assert "parts of dann" not in texts
 
 
+def test_runs_of_one_method_are_told_apart_by_titles_that_do_not_meet():
+    runs = (maps("tcm (office-home-k4-s0)", 1, ["cup"]), maps("tcm (office-home-k5-s1)", 1, ["hat"]))
+    figure = activation_figure(Comparison(runs, ["cup"], ""))
+    figure.draw_without_rendering()
+    texts = {text.get_text(): text.get_window_extent() for text in figure.axes[0].texts}
+    assert "tcm" in texts
+    assert texts["office-home-k4-s0"].x1 < texts["office-home-k5-s1"].x0
+
+
 def test_without_labels_nothing_is_called_right_or_wrong():
     texts = [text.get_text() for text in activation_figure(comparison(["", ""])).axes[0].texts]
     assert not [text for text in texts if "✓" in text or "✗" in text]

@@ -53,7 +53,10 @@ def _draw_image(axes: Axes, run: Maps) -> None:
 
 
 def _draw_combined(axes: Axes, run: Maps, true: list[str], left: float) -> None:
-    _write(axes, left + 0.5, -0.12, shortened(visible(run.title), 16), size=10, weight="bold")
+    # The folder, which tells runs of one method apart, below: both together are wider than the cell.
+    method, _, folder = visible(run.title).removesuffix(")").partition(" (")
+    _write(axes, left + 0.5, -0.27 if folder else -0.12, shortened(method, 14), size=10, weight="bold")
+    _write(axes, left + 0.5, -0.09, shortened(folder, 20), size=7.5)
     for row, (image, heat) in enumerate(zip(run.views[0], run.combined, strict=True)):
         _show(axes, image, left, row, heat / max(heat.max(), 1e-12))
         mark = "" if not true[row] else ("✓ " if run.predicted[row] == true[row] else "✗ ")
@@ -63,7 +66,7 @@ def _draw_combined(axes: Axes, run: Maps, true: list[str], left: float) -> None:
 def _draw_views(axes: Axes, run: Maps, left: float) -> None:
     """The views, on one scale in a row: a view that adds little is pale."""
     heads = ["$x$", *(f"$\\hat{{x}}_{{{number}}}$" for number in range(1, len(run.views)))]
-    _write(axes, left + len(heads) / 2, -0.4, f"parts of {shortened(visible(run.title), 20)}", size=9)
+    _write(axes, left + len(heads) / 2, -0.4, f"parts of {shortened(visible(run.title), 14 * len(heads))}", size=9)
     strongest = run.maps.max(axis=(0, 2, 3)).clip(min=1e-12)
     for column, (head, images, maps) in enumerate(zip(heads, run.views, run.maps, strict=True)):
         axes.text(left + column + 0.5, -0.12, head, color=INK, fontsize=11, ha="center", va="center")
