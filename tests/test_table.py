@@ -163,7 +163,7 @@ def test_the_paper_stands_beside_ours_as_quoted():
     assert figures(table, "TCM", "quoted")["Avg"] == Cell(90.5, None, None)
     assert figures(table, "TCM", "quoted")["I>P"] == Cell(79.9, 0.4, None)
     assert figures(table, "TCM, k = 5", "quoted")["Avg"] == Cell(90.3, None, None)
-    assert "as printed in the paper (Table 2 and 4), not measured here" in table.notes[0]
+    assert "as printed in the paper (Tables 2 and 4), not measured here" in table.notes[0]
     assert "best on the target's labels" in table.notes[0]
     assert table_of([result(70)]).notes == []
 
@@ -198,5 +198,5 @@ def test_a_table_for_each_benchmark_or_for_one():
         with pytest.raises(InputError) as refused:
             result_tables(rows, selection, benchmark)
         assert says in str(refused.value)
-    with pytest.raises(InputError, match="there are no results on any benchmark"):
+    with pytest.raises(InputError, match="there are no results in what is named"):
         result_tables([])

@@ -24,7 +24,7 @@ METRICS = {"accuracy": "accuracy", "mean_class_accuracy": "mean per class"}  # c
 # Mixing the two up is the field's classic error on VisDA-2017, so its table has both.
 BOTH_METRICS = ("VisDA-2017",)
 QUOTED_NOTE = (
-    "quoted: as printed in the paper (Table {}), not measured here. The authors' code keeps the model that scores best "
+    "quoted: as printed in the paper ({}), not measured here. The authors' code keeps the model that scores best "
     "on the target's labels, as much of the field's code does; how the other methods' figures were selected, the paper "
     "does not say."
 )
@@ -95,7 +95,8 @@ class ResultTable:
         kinds, notes = {line.kind for line in self.lines}, []
         if "quoted" in kinds:
             tables = dict.fromkeys(str(row.table) for row in quoted_rows(self.benchmark))
-            notes.append(QUOTED_NOTE.format(" and ".join(tables)))
+            many = "Tables" if len(tables) > 1 else "Table"
+            notes.append(QUOTED_NOTE.format(f"{many} {' and '.join(tables)}"))
             notes += [METRIC_NOTE] if self.benchmark in BOTH_METRICS else []
         if "oracle" in kinds:
             notes.append(ORACLE_NOTE)
@@ -153,8 +154,10 @@ def result_tables(
     there = list(dict.fromkeys(row["benchmark"] for row in rows))
     wanted = [name for name in there if benchmark is None or plain_name(name) == plain_name(benchmark)]
     if not wanted:
-        found = ", ".join(map(shown, there)) or "none at all"
-        raise InputError(f"there are no results on {shown(benchmark or 'any benchmark')}; there are those on {found}")
+        if not there:
+            raise InputError("there are no results in what is named; name a CSV that has some")
+        found = ", ".join(map(shown, there))
+        raise InputError(f"there are no results on {shown(benchmark)}; there are those on {found}")
     scored = [row for row in rows if row["benchmark"] in wanted and row["accuracy"]]
     rules = list(dict.fromkeys(row["selection"] for row in scored))
     if selection not in rules:

@@ -19,7 +19,7 @@ CASES = (
     Case("table of a missing file", TABLE, ("/s.csv cannot be read (No such file", "name a CSV of results")),
     Case("table of a folder", "table {here}", ("cannot be read (Is a directory)", "name a CSV of results")),
     Case("table of a run", "table {run}/config.json", ("config.json is no such table of results", "columns differ")),
-    Case("table of an empty file", TABLE, ("there are no results on any benchmark",), write("s.csv", b"")),
+    Case("table of an empty file", TABLE, ("there are no results in what is named",), write("s.csv", b"")),
     Case(
         "table of another version",
         TABLE,

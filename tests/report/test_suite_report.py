@@ -211,7 +211,7 @@ def test_quoted_figures_are_marked_and_the_oracle_is_never_bold(copied: Path, no
     page = written(copied, rows)
     assert ["TCM (quoted)", "79.9 ± 0.4"] in [row[:2] for row in page.rows]
     assert ["tcm (oracle)", "99.9"] in [row[:2] for row in page.rows]
-    assert "quoted: as printed in the paper (Table 2 and 4), not measured here." in page.text
+    assert "quoted: as printed in the paper (Tables 2 and 4), not measured here." in page.text
     assert "oracle: selected by accuracy on the target's labels" in page.text
     text = (copied / "report" / "index.html").read_text()
     bodies = dict(re.findall(r'<tbody class="(\w+)">(.*?)</tbody>', text, flags=re.DOTALL))
