@@ -178,6 +178,8 @@ def parse(name: str, options: list[str]) -> Callable[[], int]:
     # Imported here, because torch takes seconds to load and the list of commands should not.
     import tyro
 
+    if option_values(options).get("--out") == "":  # which would be the folder that one stands in
+        raise InputError("--out is empty; name a place for what is written")
     function, positional = implementation(name, options)
 
     @functools.wraps(function)

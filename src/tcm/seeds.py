@@ -63,6 +63,8 @@ def k_curves(folders: Sequence[Path]) -> dict[str, Curve]:
 
 def read_measured(folders: Sequence[Path]) -> list[Measured]:
     """The runs in these folders; an error unless all are finished classifiers with target labels, each given once."""
+    if not folders:
+        raise InputError("no run folder is named; name at least one")
     require_distinct(folders)
     found: dict[str, Path] = {}
     runs = []

@@ -16,6 +16,11 @@ CASES = (
     Case("option without its value", "train erm {folders} {small} --out", ("--out", "tcm train erm --help")),
     Case("missing argument", "predict {run}", ("Folder of images", "tcm predict --help")),
     Case("report without runs", "report", ("no run folder", "name at least one")),
+    *(
+        Case(f"{name} of no runs", f"figure {name}", ("no run folder", "name at least one"))
+        for name in ("accuracy", "k")
+    ),
+    Case("empty output folder", "train erm {folders} {small} --out=", ("--out is empty", "name a place")),
     Case("unknown command", "trian erm", ('"tcm trian"', 'did you mean "tcm train')),
     Case("command like no other", "xyzzy", ('"tcm xyzzy"', "tcm --help")),
     Case("unknown method", "train drann", ('"tcm train drann"', 'did you mean "tcm train dann"')),
