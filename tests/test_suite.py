@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tcm.data.benchmarks import BENCHMARKS, Benchmark
 from tcm.errors import InputError
 from tcm.experiment import TrainConfig
 from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
@@ -65,6 +66,19 @@ def test_the_papers_protocol_on_office_home(root: Path):
     assert (stage2.config.data.source, stage2.config.data.target) == ("Clipart", "Art")
     assert (stage2.needs, stage2.config.mechanisms) == (stage1.name, Path("/suite") / stage1.name)
     assert len(jobs("office-home", SuiteConfig(root=root, methods="dann", seeds=1))) == 12
+
+
+@pytest.mark.filterwarnings("ignore:.* has .* (images|classes), ")
+@pytest.mark.parametrize("published", BENCHMARKS, ids=lambda published: published.name)
+def test_every_task_of_every_benchmark_can_be_run(published: Benchmark, tmp_path: Path):
+    for domain in published.domains:
+        for name in ("bed", "chair"):
+            (tmp_path / domain.name / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / domain.name / name / "0.png")
+    found = jobs(published.name, SuiteConfig(root=tmp_path, methods="tcm", seeds=1))
+    assert len([job for job in found.values() if job.method]) == len(published.tasks)
+    pairs = {frozenset((task.source, task.target)) for task in published.tasks}
+    assert len([job for job in found.values() if not job.method]) == len(pairs)
 
 
 def test_the_digits_whole_suite():

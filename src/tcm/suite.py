@@ -230,7 +230,8 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
 
 def learned(transfer: Transfer) -> Transfer:
     """The direction in which a pair's mechanisms are learned: the same for a task and its reverse."""
-    source, target = sorted((transfer.source, transfer.target), key=lambda domain: domain.short)
+    # By name VisDA-2017's only task is its own: Real>Synthetic is none.
+    source, target = sorted((transfer.source, transfer.target), key=lambda domain: domain.name)
     return Transfer(source, target)
 
 
