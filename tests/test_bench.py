@@ -8,10 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_suite import ended, suite
 
+from tcm.bench import run_suite
+from tcm.errors import InputError
 from tcm.run import lock
 from tcm.select import RULES
+from tcm.suite import SuiteConfig, method_settings
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -117,3 +121,10 @@ def test_a_wrong_store_is_found_before_the_work(tmp_path: Path):
     assert complained.count("\n") == 1
     assert "the columns differ" in complained
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_refused_at_once(tmp_path: Path):
+    with pytest.raises(InputError, match="no GPU is available here"):
+        run_suite("digits", SuiteConfig(device="cuda"), method_settings("digits"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

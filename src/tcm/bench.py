@@ -23,6 +23,7 @@ from tcm.progress import ProgressDisplay
 from tcm.results import add_rows, row
 from tcm.run import Run, lock, make_folder
 from tcm.select import RULES, selected
+from tcm.settings import require_device
 from tcm.suite import Job, SuiteConfig, in_suite_options, suite_jobs
 from tcm.train import stop_requests
 
@@ -49,6 +50,7 @@ def run_suite(
     out = Path(os.path.abspath(out.expanduser()))
     if at_once is not None and at_once < 1:
         raise InputError(f"--jobs is {at_once}; give 1 or more")
+    require_device(config.device)
     jobs = suite_jobs(benchmark, config, settings, out)
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
     at_once = at_once or (1 if on_gpu else min(len(os.sched_getaffinity(0)), MOST_JOBS))

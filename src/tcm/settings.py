@@ -78,12 +78,16 @@ def require_usable(value: Any, option: str) -> None:
         raise InputError(f"{option} is {value}; give a number from 0 up")
 
 
+def require_device(device: str) -> None:
+    """An error if it is a GPU and there is none."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: no GPU is available here; use --device cpu or auto")
+
+
 def make_fabric(device: str, precision: str) -> Fabric:
     """Lightning Fabric on the device and in the precision asked for."""
-    there = torch.cuda.is_available()
-    if device == "cuda" and not there:
-        raise InputError("--device cuda: no GPU is available here; use --device cpu or auto")
-    accelerator = "cuda" if there and device != "cpu" else "cpu"
+    require_device(device)
+    accelerator = "cuda" if torch.cuda.is_available() and device != "cpu" else "cpu"
     if precision == "auto":
         precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
