@@ -200,6 +200,8 @@ def test_stage_1_is_watched_in_the_features_of_the_backbone():
         watched = jobs("digits", config)["mechanisms/digits/paper-k4"].config
         assert isinstance(watched, DiscoveryConfig)
         assert watched.watch == expected
+    job = jobs("digits", plain)["mechanisms/digits/paper-k4"]
+    assert in_suite_options(job, "give --watch.backbone.weights") == "give --backbone.weights"
 
 
 def test_a_wrong_setting_of_a_method_is_told_by_its_option():
