@@ -114,7 +114,7 @@ class SuiteConfig:
     size: int | None = None
     """Side to which images are resized for the store. Default: 256, digits 32."""
     crop: int | None = None
-    """Side of the square that is cut out. Default: 7/8 of the size, digits all of it."""
+    """Side of the square that is cut out; below 64 networks are small. Default: 7/8 of the size, digits all of it."""
     area: float | None = None
     """Cut training images of stage 2 out as parts of random size, at least this share of the area, resized."""
     on_bad_image: Literal["stop", "skip"] = "stop"
