@@ -10,6 +10,7 @@ import pytest
 
 from tcm.errors import InputError
 from tcm.results import COLUMNS, VERSION, add_rows, benchmark_of, read_rows, row, task_of
+from tcm.run import Run
 
 CONFIG: dict[str, Any] = {
     "method_name": "tcm",
@@ -100,6 +101,19 @@ def test_mechanisms_are_told_by_what_they_are(tmp_path: Path):
     assert json.loads(found["config"])["mechanisms"] == told
     with pytest.raises(InputError, match="holds no classifier"):
         row(write_run(tmp_path / "stage-1", method_name=None))
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_mechanisms_of_k_auto_are_as_many_as_the_model_has(tmp_path: Path, gone: bool):
+    learned = tmp_path / "mechanisms"
+    if not gone:
+        learned.mkdir()
+        stage1 = {"kind": "mechanisms", "preset": "default", "k": "auto", "steps": 50, "bank": {}}
+        (learned / "config.json").write_text(json.dumps(stage1))
+    folder = write_run(tmp_path / "run", mechanisms=str(learned))
+    Run(folder).save_model({}, {"inverse": {"k": 3}})
+    add_rows(tmp_path / "results.csv", [row(folder)])
+    assert [found["k"] for found in read_rows([tmp_path / "results.csv"])] == ["3"]
 
 
 @pytest.mark.parametrize(

@@ -104,10 +104,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _k(folder: Path, config: dict[str, Any]) -> str:
-    """The number of mechanisms: as asked for or, where their run is gone, as the model has them; "" without any."""
+    """The number of mechanisms: as asked for or, where that was auto or their run is gone, as the model has them; ""
+    without any."""
     if not config.get("mechanisms"):
         return ""
-    return str(config["mechanisms"].get("k") or Run(folder).load_model()[1]["inverse"]["k"])
+    asked = config["mechanisms"].get("k", "auto")
+    return str(Run(folder).about_model()["inverse"]["k"] if asked == "auto" else asked)
 
 
 def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> str:
