@@ -22,7 +22,7 @@ def mechanisms(config: DiscoveryConfig, out: Path, quiet: bool = False) -> int:
     if not discover(config, out, quiet):
         print(f"{out} is finished; nothing to do.")
         return 0
-    rows, numbers = Run(out).metrics(), Run(out).load_model()[1]["numbers"]
+    rows, numbers = Run(out).metrics(), Run(out).about_model()["numbers"]
     last = [row for row in rows if "loss/critics" in row][-1]
     sides: dict[Side, list[float]] = {side: [last[f"wins/{side}/{number}"] for number in numbers] for side in SIDES}
     Console().print(wins_table("share of wins, last rows", sides))

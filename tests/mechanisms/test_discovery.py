@@ -192,7 +192,7 @@ def test_a_dead_mechanism_of_a_given_k_is_told_and_kept(
     said = capsys.readouterr().out
     assert "Mechanism 2 is dead: it does next to nothing; try a smaller --k, or --k auto" in said
     assert "One mechanism has taken over" in said
-    assert Run(tmp_path / "run").load_model()[1]["numbers"] == [0, 1]
+    assert Run(tmp_path / "run").about_model()["numbers"] == [0, 1]
 
 
 def test_the_saved_mechanisms_transport(digits: Task, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -102,7 +102,7 @@ def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) 
 
 def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> None:
     """An error unless these are the data of the run, and its generators return images as large as the stored ones."""
-    classes = Run(folder).load_model()[1]["classes"]
+    classes = Run(folder).about_model()["classes"]
     if tuple(classes) != task.source.classes:
         now, then = (shown(", ".join(names)) for names in (task.source.classes, classes))
         found = f"the classes of {shown(task.source.name)} are {now}, but {folder} was trained on {then}"

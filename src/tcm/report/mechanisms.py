@@ -90,7 +90,7 @@ def _logged(record: Record, name: str) -> Logged:
     numbers = None  # of a run that still goes on; a model that cannot be read is told of by the galleries
     if record.finished:
         with suppress(InputError):
-            numbers = Run(record.folder).load_model()[1].get("numbers")
+            numbers = Run(record.folder).about_model().get("numbers")
 
     def drawn(figure: Figure | None, part: str, description: str) -> Markup | None:
         return Markup(inline_svg(figure, f"{name}-{part}", description)) if figure else None
