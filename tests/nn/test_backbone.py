@@ -102,6 +102,15 @@ def test_weights_of_another_network_are_refused(weights: dict[str, Tensor], tmp_
         BackboneConfig("resnet18", file).build()
 
 
+def test_a_classifier_is_left_out_and_a_norm_beside_it_is_not(tmp_path: Path):
+    weights = {name: torch.rand_like(value) for name, value in timm.create_model("test_convnext").state_dict().items()}
+    assert {"head.norm.weight", "head.fc.weight"} <= weights.keys()
+    safetensors.torch.save_file(weights, tmp_path / "w.safetensors")
+    network = BackboneConfig("test_convnext", tmp_path / "w.safetensors").build().network
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, weights[name]), name
+
+
 def test_a_misspelt_name_gets_a_hint():
     with pytest.raises(InputError, match="resnet50"):
         BackboneConfig("resnet5O").resolved(small_images=False)

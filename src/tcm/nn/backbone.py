@@ -137,7 +137,9 @@ def load_weights(network: nn.Module, file: Path) -> None:
     expected = network.state_dict()
     with _opened(file) as tensors:
         given = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
-    given = {key: value for key, value in given.items() if not key.startswith(("fc.", "classifier.", "head."))}
+    # A network without its classifier may still have a norm in its head, as timm's ConvNeXt.
+    spare = [key for key in given if key.startswith(("fc.", "classifier.", "head.")) and key not in expected]
+    given = {key: value for key, value in given.items() if key not in spare}
     missing = [key for key in expected if key not in given and not key.endswith("num_batches_tracked")]
     unknown = [key for key in given if key not in expected]
     shaped = [key for key in given if key in expected and given[key].shape != expected[key].shape]
