@@ -21,6 +21,7 @@ from tcm.train import Rhythm
 
 R = TypeVar("R", bound="RunConfig")
 Device = Literal["auto", "cpu", "cuda"]
+BELOW_ONE = (".dropout", ".beta1", ".momentum")  # how the options end whose numbers are shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +69,19 @@ class RunConfig:
 
 
 def require_usable(value: Any, option: str) -> None:
-    """Refuses a method's numbers that no method can use: not finite, negative, or a width of 0."""
+    """Refuses a method's numbers that no method can use: not finite, negative, a width of 0, a share of 1 or more."""
     if isinstance(value, dict):
         for key, item in value.items():
             require_usable(item, f"{option}.{key.replace('_', '-')}")
+    elif isinstance(value, list):
+        for item in value:
+            require_usable(item, option)
     elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
         raise InputError(f"{option} is {value}; give 1 or more")
     elif isinstance(value, float) and not 0 <= value <= torch.finfo(torch.float32).max:
         raise InputError(f"{option} is {value}; give a number from 0 up")
+    elif isinstance(value, float) and option.endswith(BELOW_ONE) and value >= 1:
+        raise InputError(f"{option} is {value}; give a number from 0 up and below 1")
 
 
 def require_device(device: str) -> None:

@@ -60,6 +60,12 @@ MECHANISMS_CASES = (
     ),
     Case("too many mechanisms", MECHANISMS + "{folders} --k 1000000000", ("--k is 1000000000", "the memory holds")),
     Case("no mechanisms", MECHANISMS + "{folders} --k 0", ("--k is 0", "1 or more"), absent="out"),
+    Case(
+        "a memory of more than all",
+        MECHANISMS + "{folders} --bank.beta1 1.5",
+        ("--bank.beta1 is 1.5", "from 0 up and below 1"),
+        absent="out",
+    ),
 )
 
 

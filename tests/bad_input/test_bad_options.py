@@ -7,6 +7,7 @@ from mistakes import TRAIN, Case, World, refusal, require_refusal
 
 from tcm.cli import main
 
+TCM = TRAIN.replace("erm", "tcm") + " --mechanisms {mechanisms}"
 CASES = (
     Case("unknown option", TRAIN + " --stpes 3", ("--stpes", "--steps", "tcm train erm --help"), absent="out"),
     Case("wrong type", TRAIN + " --seed many", ("--seed", "'many'", "tcm train erm --help"), absent="out"),
@@ -56,6 +57,24 @@ CASES = (
     Case("tiny size", TRAIN + " --data.size 4", ("--data.size is 4", "8 or more"), absent="out"),
     Case("negative rate", TRAIN + " --method.recipe.lr -1", ("--method.recipe.lr is -1.0", "from 0 up"), absent="out"),
     Case("rate without number", TRAIN + " --method.recipe.lr nan", ("--method.recipe.lr is nan",), absent="out"),
+    Case(
+        "momentum that grows",
+        TRAIN + " --method.recipe.momentum 1",
+        ("--method.recipe.momentum is 1.0", "from 0 up and below 1"),
+        absent="out",
+    ),
+    Case(
+        "dropout above all",
+        TCM + " --method.alignment.dropout 1.5",
+        ("--method.alignment.dropout is 1.5", "from 0 up and below 1"),
+        absent="out",
+    ),
+    Case(
+        "no width among several",
+        TCM + " --method.head.vae.encoder 8 0",
+        ("--method.head.vae.encoder is 0", "give 1 or more"),
+        absent="out",
+    ),
     Case(
         "no width",
         TRAIN + " --method.recipe.bottleneck 0",

@@ -33,6 +33,7 @@ def test_dropout_stands_where_the_release_has_it():
     assert described(encoder) == [
         *("Linear(64,1200)", "ReLU", "Dropout", "Linear(1200,600)", "ReLU", "Linear(600,200)"),
     ]
+    assert described(VAEConfig(encoder=(), dropout=0.3).build(64).encoder) == ["Linear(64,200)"]  # no second layer
 
 
 def test_weights_start_from_kaimings_normal():

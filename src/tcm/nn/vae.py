@@ -34,7 +34,7 @@ class VAE(nn.Module):
         super().__init__()
         self.encoder = _layers([features, *config.encoder, 2 * config.latent])[:-1]  # no ReLU: means have a sign
         self.decoder = _layers([config.latent, *config.decoder, features])
-        if config.dropout:
+        if config.dropout and config.encoder:
             self.encoder.insert(2, nn.Dropout(config.dropout))
         self.apply(initialise_kaiming)
 
