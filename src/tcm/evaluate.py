@@ -24,7 +24,6 @@ class Scores(NamedTuple):
 
     accuracy: float  # share of images that are right
     mean_class_accuracy: float  # mean over classes of the share of the class's images that are right
-    confusion: NDArray[np.int64]  # [true class, predicted class]
 
 
 def centred(images: Tensor, crop: int, device: torch.device, batch: int = BATCH) -> Iterator[Tensor]:
@@ -107,14 +106,19 @@ def _joined(parts: Iterable[Tensor]) -> Tensor:
 
 def score(predicted: Tensor, labels: Tensor, classes: int) -> Scores | None:
     """Scores of class probabilities [n, classes] on the images whose label is known (not -1), or None without any."""
-    known = labels >= 0
-    if not bool(known.any()):
+    matrix = confusion_counts(labels.numpy(), predicted.argmax(dim=1).numpy(), classes)
+    right, total = matrix.diagonal(), matrix.sum(axis=1)
+    if not total.any():
         return None
-    guess, truth = predicted[known].argmax(dim=1).numpy(), labels[known].numpy()
-    confusion = np.bincount(truth * classes + guess, minlength=classes**2).reshape(classes, classes)
-    present = confusion.sum(axis=1) > 0
-    per_class = confusion.diagonal()[present] / confusion.sum(axis=1)[present]
-    return Scores(float((guess == truth).mean()), float(per_class.mean()), confusion)
+    present = total > 0
+    return Scores(float(right.sum() / total.sum()), float((right[present] / total[present]).mean()))
+
+
+def confusion_counts(labels: NDArray[np.int64], predictions: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """Images [true class, predicted class]; those without a label (-1) are left out."""
+    known = labels >= 0
+    cells = labels[known] * classes + predictions[known]
+    return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
 
 
 def accuracies(prefix: str, predicted: Tensor, store: ImageStore) -> dict[str, float]:

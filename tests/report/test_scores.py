@@ -5,18 +5,12 @@ from tcm.report.scores import (
     class_bars,
     confidence_bars,
     confused_pairs,
-    confusion_counts,
     prediction_bars,
     wilson_interval,
 )
 
 MATRIX = np.array([[3, 1, 0], [0, 0, 0], [2, 0, 2]])
 CLASSES = ["cat", "dog", "owl"]
-
-
-def test_confusion_counts_leave_out_unknown_labels():
-    counts = confusion_counts(np.array([0, 0, 1, -1]), np.array([0, 1, 1, 1]), 2)
-    assert counts.tolist() == [[1, 1], [0, 1]]
 
 
 def test_confused_pairs_come_most_frequent_first():

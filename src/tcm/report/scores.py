@@ -1,4 +1,4 @@
-"""Predictions to the numbers that the page shows: confusion, classes, bars, gallery. Pure functions of arrays."""
+"""Predictions to the numbers that the page shows: confusions, bars, intervals. Pure functions of arrays."""
 
 import math
 from collections.abc import Sequence
@@ -25,13 +25,6 @@ class Pair:
     predicted: str
     count: int
     share: float
-
-
-def confusion_counts(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Counts [true, predicted]; images without a label (-1) are left out."""
-    known = labels >= 0
-    cells = labels[known] * classes + predictions[known]
-    return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
 
 
 def confused_pairs(matrix: np.ndarray, classes: Sequence[str], most: int = 10) -> list[Pair]:

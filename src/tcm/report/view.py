@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from tcm.config import leaves
+from tcm.evaluate import confusion_counts
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
 from tcm.report.mechanisms import MechanismsView, mechanisms_view
@@ -21,14 +22,11 @@ from tcm.report.scores import (
     class_bars,
     confidence_bars,
     confused_pairs,
-    confusion_counts,
     prediction_bars,
     wilson_interval,
 )
 from tcm.report.selection import Choice, choices
 from tcm.select import collapse
-
-SAMPLES = 24  # images shown of each domain
 
 
 @dataclass(frozen=True)
@@ -157,12 +155,11 @@ def task_samples(records: Iterable[Record]) -> list[Samples]:
     for record in records:
         if record.evaluation and record.task not in found:
             arrays, names = record.evaluation.arrays, record.evaluation.classes
-            source = zip(arrays["source_images"][:SAMPLES], arrays["source_labels"][:SAMPLES], strict=True)
-            target = arrays["target_images"][:SAMPLES]
+            source = zip(arrays["source_images"], arrays["source_labels"], strict=True)
             found[record.task] = Samples(
                 record.task,
                 [picture(image, true=names[label]) for image, label in source],
-                list(map(picture, target)),
+                list(map(picture, arrays["target_images"])),
             )
     return list(found.values())
 
