@@ -17,19 +17,7 @@ from tcm.data.domains import (
     shortened,
 )
 from tcm.data.images import is_image
-from tcm.data.lists import read_lists
 from tcm.errors import InputError, shown
-
-__all__ = [
-    "Domain",
-    "domain_folders",
-    "files_below",
-    "images_below",
-    "read_benchmark_folders",
-    "read_domain",
-    "read_lists",
-    "read_plain_folders",
-]
 
 LAYOUT = "one subfolder per class is expected, <folder>/<class>/<image>"
 
