@@ -1,6 +1,7 @@
 """What every training run can be told: data, length, seed, device. Both stages extend it."""
 
 import dataclasses
+import logging
 import os
 import warnings
 from dataclasses import dataclass, field
@@ -98,7 +99,9 @@ def make_fabric(device: str, precision: str) -> Fabric:
         precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Fabric remarks on hardware that is deliberately not used
+        # Fabric remarks on hardware that is deliberately not used, and on the precision that was asked for.
+        warnings.simplefilter("ignore")
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
 
 
