@@ -37,6 +37,17 @@ def test_a_process_killed_at_its_first_write_leaves_a_usable_folder(tmp_path: Pa
     assert json.loads((folder / "config.json").read_text()) == {"seed": 0}
 
 
+def test_images_may_change_until_a_step_was_saved(run: Run):
+    for fingerprints in (["a", "b"], ["a", "c"]):
+        run.require_images(fingerprints)
+    run.save_state({"step": 3})
+    run.require_images(["a", "c"])
+    with pytest.raises(InputError, match="begun with other images"):
+        run.require_images(["a", "b"])
+    run.images_file.unlink()  # a run of an earlier version
+    run.require_images(["a", "b"])
+
+
 def test_two_processes_cannot_train_in_one_folder(run: Run):
     with pytest.raises(InputError, match="in use by another process"):
         Run(run.folder).start({"seed": 0, "data": {"cache": None}})

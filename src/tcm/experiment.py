@@ -84,6 +84,7 @@ def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -
         return False
     try:
         task = load_task(config.data, quiet)
+        run.require_images([store.fingerprint for store in task])
         given = open_handover(config.mechanisms, task, config.data.view.crop) if config.mechanisms else None
         if given:
             require_same_inverse(run, given, f"--mechanisms {config.mechanisms}")

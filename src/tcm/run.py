@@ -1,4 +1,7 @@
-"""A run folder: config.json, metrics.jsonl, state.pt, model.safetensors, environment.json. Every write is atomic."""
+"""A run folder: config.json, images.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
+
+Every file is written whole or not at all, but for metrics.jsonl, which grows: a row that was cut off is not read.
+"""
 
 import fcntl
 import io
@@ -96,6 +99,7 @@ class Run:
         self.state_file = folder / "state.pt"
         self.model_file = folder / "model.safetensors"
         self.environment_file = folder / "environment.json"
+        self.images_file = folder / "images.json"
         self._lock: io.TextIOWrapper | None = None
 
     @property
@@ -132,11 +136,19 @@ class Run:
                 "repeat that run's options or choose another folder"
             )
 
+    def require_images(self, fingerprints: list[str]) -> None:
+        """An error if steps were taken on other images than these; a run without any notes which they are."""
+        if not (self.state_file.exists() and self.images_file.exists()):
+            write_atomically(self.images_file, json.dumps(fingerprints).encode())
+        elif read_json(self.images_file) != fingerprints:
+            found = f"{self.folder} was begun with other images than its data holds now"
+            raise InputError(f"{found}; restore them or choose another --out")
+
     def take_back_start(self) -> None:
         """Leaves no trace of a run that has saved nothing, so that the corrected command may use the folder."""
         if self.state_file.exists() or self.metrics_file.exists():
             return
-        for file in (self.config_file, self.environment_file, self.folder / ".lock"):
+        for file in (self.config_file, self.images_file, self.environment_file, self.folder / ".lock"):
             file.unlink(missing_ok=True)
 
     def save_state(self, state: dict[str, Any]) -> None:

@@ -68,7 +68,20 @@ def trained_then_removed(*folders: str) -> Prepare:
     return prepare
 
 
+def begun_then_more_images(world: World) -> None:
+    """An unfinished run on its own copy of the data, to which an image was added since."""
+    trained_then_removed()(world)
+    (world.here / "out" / "model.safetensors").unlink()
+    draw(world.here / "Clipart" / "cup" / "more.jpg")
+
+
 CASES = (
+    Case(
+        "images added since",
+        "train erm --data.root {here} --data.source Art --data.target Clipart {small} --out {here}/out",
+        ("out was begun with other images", "restore them or choose another --out"),
+        begun_then_more_images,
+    ),
     Case(
         "corrupt state",
         TRAIN,

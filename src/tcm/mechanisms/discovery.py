@@ -105,6 +105,7 @@ def discover(config: DiscoveryConfig, out: Path, quiet: bool = False) -> bool:
         require_room(config, free_memory(fabric.device))
         network = config.watch.build(config.data)
         task = load_task(config.data, quiet)
+        run.require_images([store.fingerprint for store in task])
         stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))
         classes = task.source.classes
