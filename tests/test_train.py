@@ -1,4 +1,5 @@
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -102,6 +103,11 @@ def test_on_a_cpu_a_learner_is_accelerated_when_asked(wish: Literal["on", "auto"
     line = Line()
     place(make_fabric("cpu", "fp32"), line, RunConfig(steps=1000, evaluate_every=10, compile=wish))
     assert line.accelerated == expected
+
+
+def test_training_works_in_a_thread_of_a_program(tmp_path: Path):
+    with ThreadPoolExecutor(1) as pool:
+        assert len(pool.submit(run_fit, Line(), tmp_path / "run").result().metrics()) == 10
 
 
 def test_a_signal_during_an_evaluation_saves_that_step(tmp_path: Path):

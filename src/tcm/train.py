@@ -1,6 +1,7 @@
 """fit(): the one training loop. It knows nothing of the learner but the four methods of `Learner`."""
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -215,7 +216,10 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Turns the first Ctrl-C or SIGTERM into a request that the loop honours; a second one ends it at once."""
+    """Turns the first Ctrl-C or SIGTERM into a request that the loop honours; a second one ends it at once.
+
+    Only the main thread of a program is told of signals: in another, as in a server that trains, none is waited for.
+    """
     request = StopRequest()
 
     def ask(number: int, frame: object) -> None:
@@ -223,7 +227,8 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.requested, request.number = True, number
 
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
     try:
         yield request
     finally:
