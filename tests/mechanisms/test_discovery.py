@@ -157,7 +157,7 @@ def test_auto_starts_with_many(preset: str, tmp_path: Path, capsys: pytest.Captu
 
 def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(MechanismBank, "standing", death)
-    assert auto(tmp_path / "run", "--preset", "paper") == 0
+    assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0") == 0
     said = capsys.readouterr().out
     assert "Mechanisms that are left: 5" in said
     assert "dead" not in said
@@ -174,11 +174,18 @@ def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert sum(last[f"wins/source/{i}"] for i in about["numbers"]) == pytest.approx(1)
 
 
+def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(MechanismBank, "standing", death)
+    assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "3") == 0
+    counts = {row["step"]: row["k"] for row in Run(tmp_path / "run").metrics() if "k" in row}
+    assert counts == {2: 8, 4: 8, 6: 5}
+
+
 def test_what_is_dropped_at_the_very_end_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(MechanismBank, "standing", death)
-    assert auto(tmp_path / "run", "--preset", "paper", "--steps", "4") == 0
+    assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0", "--steps", "4") == 0
     said = capsys.readouterr().out
     assert listed(said) == ["1", "2", "3", "4", "5"]
     assert load_mechanisms(tmp_path / "run").bank.k == 5

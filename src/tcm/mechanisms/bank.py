@@ -92,6 +92,7 @@ class MechanismBank(Learner):
         self.critics = nn.ModuleDict({name: config.critic.build() for name in SIDES})
         self.pools = nn.ModuleDict({name: ImagePool(config.pool, side) for name in SIDES})
         self.living = list(range(k))  # numbers of the mechanisms that were not dropped
+        self.past_warmup = True  # at the last step: only then do wins tell who is of use
         # How strongly each mechanism changes each band, by the images' origin.
         self.register_buffer("moved", torch.zeros(len(SIDES), k, len(BANDS)))
         # Images won since the last count: source images by class, target images in the last column.
@@ -155,6 +156,7 @@ class MechanismBank(Learner):
             side: self.recorder(("score", side, *self.living), self.scorer(side), images[side]) for side in SIDES
         }
         winner: dict[Side, Tensor] = {side: winners(found[side].losses) for side in SIDES}
+        self.past_warmup = self.after_warmup(progress)
         self.count(winner, batch.labels)
         terms = self.update_mechanisms(images, found, self.chosen(winner, progress), optimizers)
         self.critics.requires_grad_(True)
@@ -165,11 +167,14 @@ class MechanismBank(Learner):
         names = ("adversarial", "cycle", "identity", *(["overlap"] if self.config.overlap else []))
         return {**dict(zip(names, terms, strict=False)), "critics": critics, **wins}
 
+    def after_warmup(self, progress: float) -> bool:
+        """Whether the warm-up is over at this progress."""
+        return round(progress * self.steps) >= self.config.warmup
+
     def chosen(self, winner: dict[Side, Tensor], progress: float) -> dict[Side, list[list[int]]]:
         """The places in the batch of the images from which each living mechanism learns, by the images' origin."""
         config, batch = self.config, len(winner["source"])
-        warm = round(progress * self.steps) < config.warmup
-        rule = config.warmup_assignment if warm else config.assignment
+        rule = config.assignment if self.after_warmup(progress) else config.warmup_assignment
         if rule == "all":
             return {side: [list(range(batch))] * self.k for side in SIDES}
         if rule == "random":

@@ -30,8 +30,8 @@ class Census:
         dead = {number for number, share in standing.items() if share < LEAST / bank.k}
         if self.drops:  # the weakest of more mechanisms than the data can keep apart
             dead |= set(sorted(standing, key=standing.__getitem__)[: max(bank.k - bank.supported(), 0)])
-        for number in range(len(bank.mechanisms)):
-            bank.idle[number] = bank.idle[number] + 1 if number in dead else 0
+        for number in range(len(bank.mechanisms)):  # in the warm-up nobody has to win
+            bank.idle[number] = bank.idle[number] + 1 if number in dead and bank.past_warmup else 0
         row["dead"] = len(dead)
         if self.drops:
             bank.drop([number for number in dead if bank.idle[number] >= PATIENCE])
