@@ -1,4 +1,4 @@
-"""The one exception a user may see."""
+"""What a user may see in place of a result: a mistake or a stop, each one line."""
 
 
 class InputError(ValueError):
