@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.cli import COMMANDS, Command
 from tcm.learner import Batch
+from tcm.manual import COMMANDS, Command
 from tcm.methods import METHODS
 from tcm.methods.method import Answer, Method, Problem, Recipe
 

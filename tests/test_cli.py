@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tcm.cli import COMMANDS, main, parse, warning_lines
+from tcm.cli import main, parse, warning_lines
+from tcm.manual import COMMANDS
 from tcm.mechanisms.discovery import PRESETS as BANKS
 from tcm.mechanisms.discovery import Preset as BankPreset
 from tcm.mechanisms.discovery import preset_bank

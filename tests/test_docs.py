@@ -16,12 +16,13 @@ from types import ModuleType
 import pytest
 import torch
 
-from tcm.cli import COMMANDS, parse, split_command
+from tcm.cli import parse
 from tcm.config import from_json, to_json
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.experiment import TrainConfig
 from tcm.learner import Batch
+from tcm.manual import COMMANDS, split_command
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.run import Run

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from tcm.cli import COMMANDS
 from tcm.config import from_json, to_json
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.experiment import TrainConfig
 from tcm.learner import Batch, Counterfactuals
+from tcm.manual import COMMANDS
 from tcm.methods import METHODS, WITH_PRESETS, Preset, preset_method
 from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig

@@ -59,6 +59,7 @@ ORDER = [
     "commands",
     "mechanism_commands",
     "figure_commands",
+    "manual",
     "cli",
 ]
 EMPTY = {"data", "nn", "figures", "mechanisms"}  # packages whose __init__ imports nothing
