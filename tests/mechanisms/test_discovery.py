@@ -13,6 +13,7 @@ from tcm.cli import main
 from tcm.config import to_json
 from tcm.data.task import Task
 from tcm.errors import InputError
+from tcm.mechanisms import census
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.discovery import MOST, PRESETS, DiscoveryConfig, load_mechanisms, preset_bank, require_room
 from tcm.mechanisms.quality import run_quality
@@ -156,7 +157,7 @@ def test_auto_starts_with_many(preset: str, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(MechanismBank, "standing", death)
+    monkeypatch.setattr(census, "shares_of_work", death)
     assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0") == 0
     said = capsys.readouterr().out
     assert "Mechanisms that are left: 5" in said
@@ -175,7 +176,7 @@ def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(MechanismBank, "standing", death)
+    monkeypatch.setattr(census, "shares_of_work", death)
     assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "3") == 0
     counts = {row["step"]: row["k"] for row in Run(tmp_path / "run").metrics() if "k" in row}
     assert counts == {2: 8, 4: 8, 6: 5}
@@ -184,7 +185,7 @@ def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, mo
 def test_what_is_dropped_at_the_very_end_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(MechanismBank, "standing", death)
+    monkeypatch.setattr(census, "shares_of_work", death)
     assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0", "--steps", "4") == 0
     said = capsys.readouterr().out
     assert listed(said) == ["1", "2", "3", "4", "5"]
@@ -194,7 +195,7 @@ def test_what_is_dropped_at_the_very_end_is_not_listed(
 def test_a_dead_mechanism_of_a_given_k_is_told_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(MechanismBank, "standing", death)
+    monkeypatch.setattr(census, "shares_of_work", death)
     assert main(["mechanisms", *OPTIONS, "--evaluate-every", "1", "-q", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     assert "Mechanism 2 is dead: it does next to nothing; try a smaller --k, or --k auto" in said

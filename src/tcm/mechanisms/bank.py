@@ -21,7 +21,6 @@ from tcm.nn.generator import GeneratorConfig
 
 JUDGED_AT_ONCE = 64  # images that a critic learns from in one pass
 MEMORY = 0.9  # of what the mechanisms changed in earlier steps
-UNUSED = 0.1  # of the strongest band's change: a band with less is not what the domains differ in
 
 
 @dataclass(frozen=True)
@@ -314,29 +313,6 @@ class MechanismBank(Learner):
         for side, column in zip(SIDES, (labels, last), strict=True):
             won = numbers[winner[side]]
             self.wins.index_put_((won, column), torch.ones_like(won, dtype=self.wins.dtype), accumulate=True)
-
-    def standing(self) -> list[float]:
-        """What share of all work each living mechanism does, by which a dead one is known.
-
-        Judged alone it is the share of images that it won since the last count; judged together, its share in what
-        all of them change, a mean over bands.
-        """
-        if self.config.judged == "alone":
-            won = self.wins[self.living].sum(dim=1)
-            return (won / won.sum().clamp(min=1)).tolist()
-        moved = self.moved[:, self.living][..., self.used_bands()]
-        return (moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).mean(dim=(0, 2)).tolist()
-
-    def used_bands(self) -> Tensor:
-        """Which bands change at all, [bands], as true or false."""
-        whole = self.moved[:, self.living].sum(dim=1).mean(dim=0)
-        return whole >= UNUSED * whole.max()
-
-    def supported(self) -> int:
-        """How many mechanisms the data can keep apart: judged together, as many as there are bands that change."""
-        if self.config.judged == "alone":
-            return self.k
-        return int(self.used_bands().sum())
 
     def drop(self, numbers: list[int]) -> None:
         """Goes on without these mechanisms."""

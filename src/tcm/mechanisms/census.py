@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from tcm.mechanisms.bank import MechanismBank
 
 LEAST = 0.25  # of a fair share: a mechanism that does less is dead
 PATIENCE = 2  # counts in a row before a dead mechanism is dropped
+UNUSED = 0.1  # of the strongest band's change: a band with less is not what the domains differ in
 COLLAPSED = 0.9  # the share of all work at which one mechanism has taken over
 
 
@@ -18,7 +21,7 @@ class Census:
     def __call__(self) -> dict[str, float]:
         """Each mechanism's share in the work and in every class's images since the last count."""
         bank = self.bank
-        standing = dict(zip(bank.living, bank.standing(), strict=True))
+        standing = dict(zip(bank.living, shares_of_work(bank), strict=True))
         row = {f"standing/{number}": share for number, share in standing.items()}
         won = bank.wins[:, :-1] / bank.wins[bank.living, :-1].sum(dim=0).clamp(min=1)
         row |= {
@@ -29,7 +32,7 @@ class Census:
         bank.wins.zero_()
         dead = {number for number, share in standing.items() if share < LEAST / bank.k}
         if self.drops:  # the weakest of more mechanisms than the data can keep apart
-            dead |= set(sorted(standing, key=standing.__getitem__)[: max(bank.k - bank.supported(), 0)])
+            dead |= set(sorted(standing, key=standing.__getitem__)[: max(bank.k - kept_apart(bank), 0)])
         for number in range(len(bank.mechanisms)):  # in the warm-up nobody has to win
             bank.idle[number] = bank.idle[number] + 1 if number in dead and bank.past_warmup else 0
         row["dead"] = len(dead)
@@ -37,6 +40,30 @@ class Census:
             bank.drop([number for number in dead if bank.idle[number] >= PATIENCE])
             row["k"] = bank.k
         return row
+
+
+def shares_of_work(bank: MechanismBank) -> list[float]:
+    """What share of all work each living mechanism does, by which a dead one is known.
+
+    Judged alone it is the share of images that it won since the last count; judged together, its share in what all of
+    them change, a mean over bands.
+    """
+    if bank.config.judged == "alone":
+        won = bank.wins[bank.living].sum(dim=1)
+        return (won / won.sum().clamp(min=1)).tolist()
+    moved = bank.moved[:, bank.living][..., used_bands(bank)]
+    return (moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).mean(dim=(0, 2)).tolist()
+
+
+def kept_apart(bank: MechanismBank) -> int:
+    """How many mechanisms the data can keep apart: judged together, as many as there are bands that change."""
+    return bank.k if bank.config.judged == "alone" else int(used_bands(bank).sum())
+
+
+def used_bands(bank: MechanismBank) -> Tensor:
+    """Which bands change at all, [bands], as true or false."""
+    whole = bank.moved[:, bank.living].sum(dim=1).mean(dim=0)
+    return whole >= UNUSED * whole.max()
 
 
 def remarks(row: dict[str, float], numbers: Sequence[int]) -> list[str]:
