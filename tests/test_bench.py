@@ -15,7 +15,7 @@ from tcm.bench import run_suite
 from tcm.errors import InputError
 from tcm.run import lock
 from tcm.select import RULES
-from tcm.suite import SuiteConfig, method_settings
+from tcm.suite_config import SuiteConfig, method_settings
 
 
 def rows(out: Path) -> list[dict[str, str]]:

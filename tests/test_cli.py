@@ -15,7 +15,7 @@ from tcm.mechanisms.discovery import Preset as BankPreset
 from tcm.mechanisms.discovery import preset_bank
 from tcm.methods.tcm import PRESETS, Preset, preset_tcm
 from tcm.pipeline import BANK_OF
-from tcm.suite import method_settings
+from tcm.suite_config import method_settings
 
 
 def test_help_lists_every_command_with_purpose_and_example(capsys: pytest.CaptureFixture[str]):

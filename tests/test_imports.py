@@ -36,6 +36,7 @@ ORDER = [
     "predict",
     "pipeline",
     "results",
+    "suite_config",
     "suite",
     "suite_runs",
     "bench",

@@ -14,16 +14,8 @@ from tcm.mechanisms.distance import WatchConfig
 from tcm.methods import METHODS, preset_method
 from tcm.methods.baseline import preset_baseline
 from tcm.nn.backbone import BackboneConfig
-from tcm.suite import (
-    DIGITS_KS,
-    ENTRIES,
-    Job,
-    SuiteConfig,
-    SuiteMechanisms,
-    in_suite_options,
-    method_settings,
-    suite_jobs,
-)
+from tcm.suite import Job, in_suite_options, suite_jobs
+from tcm.suite_config import DIGITS_KS, ENTRIES, SuiteConfig, SuiteMechanisms, method_settings
 
 DOMAINS = ("Art", "Clipart", "Product", "Real World")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tcm.suite import SuiteConfig, SuiteMechanisms
+from tcm.suite_config import SuiteConfig, SuiteMechanisms
 from tcm.suite_runs import compared_pair, finished_runs, in_order, mechanisms_of, usual_k, without_ablation
 
 

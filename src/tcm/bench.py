@@ -24,7 +24,8 @@ from tcm.results import add_rows, row
 from tcm.run import Run, lock, make_folder
 from tcm.select import RULES, selected
 from tcm.settings import require_device
-from tcm.suite import Job, SuiteConfig, in_suite_options, suite_jobs
+from tcm.suite import Job, in_suite_options, suite_jobs
+from tcm.suite_config import SuiteConfig
 from tcm.train import stop_requests
 
 STORE = "results.csv"

@@ -205,7 +205,7 @@ def bench_command(options: list[str]) -> Callable[..., int]:
     import tyro
 
     from tcm import commands
-    from tcm.suite import SuiteConfig, method_settings
+    from tcm.suite_config import SuiteConfig, method_settings
 
     start = method_settings(asked_benchmark(options), *asked_sides(options))
 

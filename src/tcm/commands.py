@@ -24,7 +24,8 @@ from tcm.results import read_rows
 from tcm.run import Run, read_json, write_atomically
 from tcm.select import collapse
 from tcm.settings import Device
-from tcm.suite import SuiteConfig, suite_benchmark
+from tcm.suite import suite_benchmark
+from tcm.suite_config import SuiteConfig
 from tcm.suite_runs import in_order
 from tcm.table import result_tables
 from tcm.typeset import FORMATS, Format, terminal

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tcm.data.benchmarks import benchmark_named
 from tcm.run import Run
-from tcm.suite import DIGITS, DIGITS_K, ENTRIES, MECHANISMS, PROTOCOLS, SuiteConfig, given, pair_name
+from tcm.suite import given, pair_name
+from tcm.suite_config import DIGITS, DIGITS_K, ENTRIES, MECHANISMS, PROTOCOLS, SuiteConfig
 
 RIVALS = ("baseline", "cdan-e", "dann", "erm")  # with which tcm is compared, the first that is there
 

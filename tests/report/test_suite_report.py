@@ -15,7 +15,7 @@ from test_page import Page
 from tcm.report.suite import rule_rows, settings_rows, write_suite_report
 from tcm.results import read_rows
 from tcm.run import Run, read_json
-from tcm.suite import SuiteConfig, SuiteMechanisms
+from tcm.suite_config import SuiteConfig, SuiteMechanisms
 from tcm.suite_figures import suite_figures
 from tcm.suite_runs import finished_runs
 from tcm.table import Row, result_tables

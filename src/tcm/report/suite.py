@@ -22,7 +22,7 @@ from tcm.report.selection import EXPLAINED
 from tcm.results import KEY
 from tcm.run import Run, read_json
 from tcm.select import RULES
-from tcm.suite import SuiteConfig
+from tcm.suite_config import SuiteConfig
 from tcm.suite_figures import SuiteFigure, suite_figures
 from tcm.suite_runs import SuiteRun, entry_name, finished_runs, usual_k
 from tcm.table import ORACLE, ResultTable, Row, Setting, settings_of
