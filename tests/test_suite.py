@@ -184,6 +184,12 @@ def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_it
         assert in_suite_options(job, "or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
 
 
+def test_a_cache_that_is_a_file_is_told_before_any_run(tmp_path: Path):
+    (tmp_path / "x").write_text("precious")
+    with pytest.raises(InputError, match=r" --cache \S+/x is a file; name a folder$"):
+        jobs("digits", SuiteConfig(methods="erm", seeds=1, cache=tmp_path / "x"))
+
+
 def test_stage_1_is_watched_in_the_features_of_the_backbone():
     backbone = BackboneConfig("resnet18", pretrained=False)
     plain = SuiteConfig(methods="tcm", seeds=1, ks="", backbone=backbone)
