@@ -144,6 +144,10 @@ class Run:
             found = f"{self.folder} was begun with other images than its data holds now"
             raise InputError(f"{found}; restore them or choose another --out")
 
+    def images(self) -> list[str] | None:
+        """The fingerprints of both domains' images that steps were taken on; None where there is no note of them."""
+        return read_json(self.images_file) if self.images_file.exists() else None
+
     def take_back_start(self) -> None:
         """Leaves no trace of a run that has saved nothing, so that the corrected command may use the folder."""
         if self.state_file.exists() or self.metrics_file.exists():

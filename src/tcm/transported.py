@@ -75,15 +75,19 @@ class Transported:
 
 
 def open_transported(
-    folder: Path, store: ImageStore, k: int | None = None, mechanisms: str | None = None
+    folder: Path, store: ImageStore, k: int | None = None, mechanisms: str | None = None, run: Path | None = None
 ) -> Transported:
     """The counterfactuals in `folder` of that store's images; an error unless they are whole and of these images.
 
-    `k` and `mechanisms`, if given, are the number and the hash of those that must have made them.
+    `k` and `mechanisms`, if given, are the number and the hash of those that must have made them, and `run` is where
+    they are now: the index tells where they were.
     """
     index, done = read_index(folder)
     if index is None:
-        raise InputError(f"{shown(folder)} holds no transported images; make them with tcm transport RUN")
+        raise InputError(
+            f"{shown(folder)} holds no transported images; make them with tcm transport {shown(run or 'RUN')}"
+        )
+    again = f"repeat tcm transport {shown(run or index.run)}"
     foreign = index.mismatch({"size": store.size, "images": len(store), "originals": store.fingerprint})
     if foreign:
         remedy = f"name mechanisms that were trained and transported on the images of {shown(store.name)}"
@@ -91,16 +95,15 @@ def open_transported(
     made_with = {"format": FORMAT, "k": k, "mechanisms": mechanisms}
     stale = index.mismatch({name: value for name, value in made_with.items() if value is not None})
     if stale:
-        raise InputError(f"{shown(folder)} {stale}; delete it and repeat tcm transport")
+        raise InputError(f"{shown(folder)} {stale}; delete it and {again}")
     if done is not None:
         found = f"{shown(folder)} is not finished: {done} of {index.images} images are transported"
-        raise InputError(f"{found}; repeat tcm transport {shown(index.run)}")
+        raise InputError(f"{found}; {again}")
     try:
         arrays = {name: _opened(folder / f"{name}.npy", *kind) for name, kind in index.arrays.items()}
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or shown(error)
-        remedy = f"delete the folder and repeat tcm transport {shown(index.run)}"
-        raise InputError(f"{shown(folder)} is damaged: {reason}; {remedy}") from error
+        raise InputError(f"{shown(folder)} is damaged: {reason}; delete the folder and {again}") from error
     return Transported(arrays["images"], arrays["winner"], arrays["losses"], index)
 
 
@@ -123,7 +126,8 @@ def read_index(folder: Path) -> tuple[Index | None, int | None]:
             continue
         except (OSError, ValueError, TypeError, AttributeError) as error:
             reason = getattr(error, "strerror", None) or shown(error)
-            raise InputError(f"{shown(folder / name)} is damaged ({reason}); delete the folder") from error
+            found = f"{shown(folder / name)} is damaged ({reason})"
+            raise InputError(f"{found}; delete the folder and repeat tcm transport") from error
     return None, None
 
 

@@ -94,6 +94,13 @@ def transported_in_part(run: Path) -> None:
     index.unlink()
 
 
+def stores_exchanged(run: Path) -> None:
+    source, target, aside = (run / "transported" / name for name in ("source", "target", "aside"))
+    source.rename(aside)
+    target.rename(source)
+    aside.rename(target)
+
+
 COUNTERFACTUALS_CASES = (
     Case(
         "counterfactuals without mechanisms",
@@ -122,6 +129,18 @@ COUNTERFACTUALS_CASES = (
         own_mechanisms(lambda run: shutil.rmtree(run / "transported")),
     ),
     Case(
+        "mechanisms whose target was not transported",
+        USE + "{here}/mechanisms",
+        ("transported/target holds no transported images", "tcm transport {here}/mechanisms"),
+        own_mechanisms(lambda run: shutil.rmtree(run / "transported" / "target")),
+    ),
+    Case(
+        "counterfactuals of the other domain",
+        USE + "{here}/mechanisms",
+        ("transported/source was made of other images", "the images of Art"),
+        own_mechanisms(stores_exchanged),
+    ),
+    Case(
         "mechanisms that were transported in part",
         USE + "{here}/mechanisms",
         ("transported/target is not finished: 3 of 12 images", "repeat tcm transport"),
@@ -130,7 +149,7 @@ COUNTERFACTUALS_CASES = (
     Case(
         "damaged counterfactuals",
         USE + "{here}/mechanisms",
-        ("transported/source is damaged", "repeat tcm transport"),
+        ("transported/source is damaged", "repeat tcm transport {here}/mechanisms"),  # a copy: not where it was made
         own_mechanisms(lambda run: truncate(run / "transported" / "source" / "images.npy")),
     ),
     Case(

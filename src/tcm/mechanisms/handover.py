@@ -12,6 +12,7 @@ from tcm.mechanisms.discovery import load_mechanisms
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.transport import weights_hash
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
+from tcm.run import Run
 from tcm.transported import open_transported, read_index
 
 
@@ -35,10 +36,10 @@ def open_handover(folder: Path, task: Task, crop: int) -> Handover:
     """
     config, bank = load_mechanisms(folder)
     require_crop(folder, config.bank.generator, crop)
-    sides = learned_as(folder / "transported" / "source", task)
+    sides = learned_as(folder, task)
     weights = weights_hash(folder)
     source, target = (
-        open_transported(folder / "transported" / side, store, bank.k, weights).images
+        open_transported(folder / "transported" / side, store, bank.k, weights, folder).images
         for side, store in zip(sides, task, strict=True)
     )
     inverse = FrozenGenerators(pair.network(sides[0]) for pair in bank.pairs())
@@ -61,8 +62,13 @@ def require_crop(folder: Path, generator: GeneratorConfig, crop: int) -> None:
         raise InputError(f"{found}; change --data.crop") from error
 
 
-def learned_as(transported: Path, task: Task) -> tuple[Side, Side]:
+def learned_as(folder: Path, task: Task) -> tuple[Side, Side]:
     """What the task's source and target were when the mechanisms were learned: the same, or the other way round."""
-    index, _ = read_index(transported)
-    swapped = index is not None and index.originals == task.target.fingerprint != task.source.fingerprint
+    source, target = (store.fingerprint for store in task)
+    learned = Run(folder).images()
+    if learned in ([source, target], [target, source]):
+        swapped = learned != [source, target]
+    else:  # the run does not say, or its images were changed before they were transported
+        index, _ = read_index(folder / "transported" / "source")
+        swapped = index is not None and index.originals == target != source
     return ("target", "source") if swapped else SIDES
