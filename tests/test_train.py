@@ -90,6 +90,22 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path:
     assert torch.isfinite(state["learner"]["weight"]).all()
 
 
+class Spoiled(Line):
+    """Its weight is lost in the last update before an evaluation, and no loss tells of it."""
+
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        losses = super().update(batch, progress, optimizers)
+        if round(progress * 10) == 4:
+            self.weight.data.fill_(float("nan"))
+        return losses
+
+
+def test_weights_that_are_not_finite_are_not_evaluated(tmp_path: Path):
+    with pytest.raises(InputError, match=r"weights are not finite after step 5; .*holds the last good state"):
+        run_fit(Spoiled(), tmp_path / "run")
+    assert not any("target/accuracy" in row for row in Run(tmp_path / "run").metrics())
+
+
 def test_a_state_of_another_model_is_refused(tmp_path: Path):
     run_fit(Line(), tmp_path / "run")
     other = Line()

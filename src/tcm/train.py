@@ -97,6 +97,7 @@ def fit(
             run.append_metrics({"step": done, **row})
             display.update(done, describe(row))
             if rhythm.evaluates(done):
+                require_finite(run, done, learner)
                 learner.eval()
                 if done == rhythm.steps:
                     conclude()
@@ -131,10 +132,15 @@ def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device
 
 def save(run: Run, step: int, learner: Learner, optimizers: dict[str, Optimizer]) -> None:
     """Writes the state from which `restore` goes on."""
-    if not all(bool(value.isfinite().all()) for value in learner.state_dict().values()):
-        raise diverged(run, learner, f"the weights are not finite after step {step}")
+    require_finite(run, step, learner)
     states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in optimizers.items()}
     run.save_state({"step": step, "learner": learner.state_dict(), "optimizers": states})
+
+
+def require_finite(run: Run, step: int, learner: Learner) -> None:
+    """An error where weights have run away: neither can they be evaluated nor is there anything to go on from."""
+    if not all(bool(value.isfinite().all()) for value in learner.state_dict().values()):
+        raise diverged(run, learner, f"the weights are not finite after step {step}")
 
 
 def set_rates(optimizers: dict[str, Optimizer], base_rates: dict[str, list[float]], factor: float) -> None:
