@@ -109,10 +109,22 @@ def test_a_z_wider_than_x_hat_has_lost_the_rest():
     torch.testing.assert_close(pseudo_inverse(heads.w3), torch.linalg.pinv(heads.w3))
 
 
-def test_a_w3_that_diverged_reaches_the_loss():
+def test_a_direction_is_lost_where_it_is_a_millionth_of_the_largest():
+    values = torch.tensor([3.0, 2e-6 * 3, 0.5e-6 * 3], dtype=torch.float64)  # of W3
+    generator = torch.Generator().manual_seed(0)
+    turns = (torch.linalg.qr(torch.randn(n, 3, generator=generator, dtype=torch.float64)).Q for n in (8, 3))
+    left, right = turns
+    heads = random_heads(latent=3, proxy=8)._replace(w3=left * values @ right.T)
+    kept = torch.tensor([1 / 3, 1 / 6e-6, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(pseudo_inverse(heads.w3), right * kept @ left.T, rtol=1e-3, atol=1.0)
+    assert head_diagnostics(heads).lost == 1
+
+
+@pytest.mark.parametrize("latent", [2, 4])  # eigenvalues of 2 x 2 come by another way, which always converges
+def test_a_w3_that_diverged_reaches_the_loss(latent: int):
     for value in (math.nan, math.inf):
-        heads = random_heads()
-        heads.w3[0, 0] = value
+        heads = random_heads(latent=latent)
+        heads.w3[:] = value
         h_y = proxy_function(heads)
         assert not adjusted_logits(h_y, torch.randn(2, 5), torch.randn(2, 4)).isfinite().all()
 
@@ -218,6 +230,11 @@ def test_remarks_name_what_is_wrong_and_nothing_else(wrong: dict[str, float], re
     assert head_remarks(WELL) == []
     (said,) = head_remarks(WELL._replace(**wrong))
     assert said.startswith(remark)
+
+
+def test_what_is_negligible_and_what_explodes():
+    assert head_remarks(WELL._replace(share=0.0101, norm=109.0)) == []
+    assert len(head_remarks(WELL._replace(share=0.0099, norm=111.0))) == 2
 
 
 def test_the_metrics_are_the_newest_of_each():
