@@ -137,6 +137,18 @@ def test_who_learns_from_which_term(swapped: bool, weighting):
     }
 
 
+def test_the_encoder_learns_from_what_the_decoder_makes_of_its_draw():
+    head, features = built(), random_views()
+    x, encoder = features.source[:1].detach(), list(head.vae.encoder.parameters())
+    mean, log_variance, z = noisy_z(head, x)
+    error = (head.vae.decoder(z) - x).square().sum(dim=-1) / 2
+    divergence = (log_variance.exp() + mean.square() - 1 - log_variance).sum(dim=-1) / 2
+    expected = torch.autograd.grad((error + divergence).mean(), encoder)
+    found = torch.autograd.grad(solved(head, features).terms["vae"], encoder)
+    for ours, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, its)
+
+
 def test_adjusted_logits_pass_a_gradient_to_the_features_and_not_to_the_heads():
     head, features = built(), random_views()
     logits = solved(head, features).logits

@@ -112,6 +112,8 @@ def test_mechanisms_that_are_put_together_are_one_more_view():
     found = method.predict(images).exp()
     torch.testing.assert_close(found, mean_prediction(method, [images, *made, together]))
     assert not torch.allclose(found, mean_prediction(method, [images, *made]))
+    alone = [f"mechanism {number} alone" for number in range(1, K + 1)]
+    assert list(readings(method, images)) == ["", "fast", *alone]  # all together are no mechanism
 
 
 def test_the_control_without_mechanisms_asks_none():
@@ -164,6 +166,7 @@ def test_the_features_of_an_adjusted_answer_are_those_that_the_head_is_given(pre
     losses(method)
     assert hasattr(method, "bottleneck") == (features == "bottleneck")  # no layer that nothing trains
     torch.testing.assert_close(method.eval().answer(images).features, method.looked_at(images))
+    torch.testing.assert_close(method.features(images), method.looked_at(images))
 
 
 @torch.no_grad()
@@ -212,6 +215,8 @@ def test_the_metrics_tell_of_the_head():
     assert method.head is not None
     assert method.diagnostics() == method.head.diagnostics()
     assert set(method.diagnostics()) >= {"head/norm", "head/smallest", "head/lost"}
+    assert method.singular_values() == {"W3": method.head.singular_values()}
+    assert len(method.head.singular_values()) == method.head.config.vae.latent
 
 
 def test_averaging_classifies_backbone_features_view_by_view():

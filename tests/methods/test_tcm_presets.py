@@ -8,6 +8,7 @@ from small_tcm import every_preset
 
 from tcm.methods.method import Recipe
 from tcm.methods.tcm import PRESETS, Preset, TCMConfig, preset_tcm
+from tcm.nn.vae import VAEConfig
 
 
 def differences(one: Any, other: Any, prefix: str = "") -> dict[str, Any]:
@@ -39,6 +40,13 @@ def test_the_paper_is_its_causal_head_and_proxy_loss_on_backbone_features():
         "head.weight": 1.0,
         "prediction": "adjusted",
     }
+
+
+def test_the_papers_rates_are_those_of_the_authors_code():
+    paper = preset_tcm("paper", small=False)
+    assert paper.recipe == Recipe(lr=3e-3, pretrained_lr=0.1, momentum=0.9, weight_decay=1e-3)
+    assert (paper.head.vae_lr, paper.head.weighting, paper.head.ridge) == (1e-5, "gaussian", 0.0)
+    assert (paper.head.vae, paper.alignment.hidden) == (VAEConfig(100, (1200, 600), (600,), dropout=0.0), 1024)
 
 
 def test_the_release_is_the_paper_but_for_what_the_authors_scripts_do():
