@@ -59,13 +59,15 @@ def test_killed_in_either_stage_it_goes_on_to_the_same_model(whole: Path, tmp_pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--classifier.steps", "0"], "--steps is 0"),
-        (["--classifier.batch", "1"], "--batch is 1"),
-        (["--classifier.method.agreement", "-1"], "--method.agreement is -1.0"),
+        (["--mechanisms.batch", "0"], "error: --mechanisms.batch is 0"),
+        (["--classifier.steps", "0"], "error: --classifier.steps is 0"),
+        (["--classifier.batch", "1"], "error: --classifier.batch is 1"),
+        (["--classifier.batch", "899"], "error: --classifier.batch is 899, but digits source has 898 images"),
+        (["--classifier.method.agreement", "-1"], "error: --classifier.method.agreement is -1.0"),
         (["--preset", "papper"], "papper"),
     ],
 )
-def test_a_mistake_in_the_second_stage_is_told_before_the_first(
+def test_a_mistake_in_either_stage_is_told_before_the_first_by_its_option(
     options: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     given = dict(zip(OPTIONS[:-1:2], OPTIONS[1:-1:2], strict=True)) | dict([options])

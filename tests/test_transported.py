@@ -128,7 +128,7 @@ def test_foreign_folders_are_refused_by_readers(store: ImageStore, tmp_path: Pat
     others = {
         "holds images of side 8 instead of 16": packed(tmp_path / "large", side=16),
         "holds the counterfactuals of 5 images instead of 4": packed(tmp_path / "fewer", count=4),
-        "was made of other images": packed(tmp_path / "other", seed=1),
+        "was made of other images, or of these under other paths": packed(tmp_path / "other", seed=1),
     }
     for found, other in others.items():
         with pytest.raises(InputError, match=f"out {found}; name mechanisms .* on the images of photos"):

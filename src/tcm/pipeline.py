@@ -1,10 +1,14 @@
 """Both stages in one go (Algorithm 1): mechanisms, the counterfactuals they make, and the classifier."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from tcm.data.task import DataConfig
+from tcm.data.task import DataConfig, load_task
+from tcm.errors import InputError, shown
 from tcm.experiment import TrainConfig, train
 from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.discovery import PRESETS as BANKS
@@ -14,6 +18,7 @@ from tcm.mechanisms.transport import transport
 from tcm.methods import Preset
 from tcm.methods.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
+from tcm.run import Run
 from tcm.settings import Device
 
 # Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
@@ -85,8 +90,31 @@ def fit_both(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages,
         method=second.method,
         mechanisms=stages.mechanisms,
     )
-    two.resolved()  # a mistake in the second stage is told before the first one runs
-    done = [discover(one, stages.mechanisms, quiet)]
-    done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
-    done.append(train("tcm", two, stages.classifier, quiet))
+    with told_of("classifier", StageTwo):  # a mistake in the second stage is told before the first one runs
+        settled = two.resolved()
+        if not Run(stages.mechanisms).finished:
+            require_batch(settled, quiet)
+    with told_of("mechanisms", StageOne):
+        done = [discover(one, stages.mechanisms, quiet)]
+        done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
+    with told_of("classifier", StageTwo):
+        done.append(train("tcm", two, stages.classifier, quiet))
     return stages, any(done)
+
+
+@contextmanager
+def told_of(stage: str, options: type[StageOne | StageTwo]) -> Iterator[None]:
+    """Mistakes in a stage are told by the options of both: --classifier.batch for --batch."""
+    names = "|".join(options.__dataclass_fields__)
+    try:
+        yield
+    except InputError as error:
+        raise InputError(re.sub(rf"(?<!\S)--({names})\b", rf"--{stage}.\1", str(error))) from error
+
+
+def require_batch(config: TrainConfig[Any], quiet: bool) -> None:
+    """An error unless both domains have the images of a batch."""
+    for store in load_task(config.data, quiet):
+        if len(store) < config.batch:
+            found = f"--batch is {config.batch}, but {shown(store.name)} has {len(store)} images"
+            raise InputError(f"{found}; lower it or add images")

@@ -57,7 +57,7 @@ class Index:
             "size": "holds images of side {} instead of {}",
             "images": "holds the counterfactuals of {} images instead of {}",
             "k": "holds {} counterfactuals of each image instead of {}",
-            "originals": "was made of other images",
+            "originals": "was made of other images, or of these under other paths",
             "mechanisms": f"was made by other mechanisms, those of {shown(self.run)}",
         }
         differing = (name for name in words if name in wanted and getattr(self, name) != wanted[name])
