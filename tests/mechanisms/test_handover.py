@@ -1,5 +1,6 @@
 """What stage 2 is given of a finished and transported run."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,11 @@ def test_what_a_saved_model_says_rebuilds_its_networks(run: Path, digits: Task):
         rebuilt_inverse({"k": K, "generator": {"wdith": 8}}, "here")
 
 
-def test_the_mechanisms_of_a_task_serve_its_reverse(run: Path, digits: Task):
+@pytest.mark.parametrize("noted", [True, False])  # without a note of its images it is the store that tells
+def test_the_mechanisms_of_a_task_serve_its_reverse(run: Path, digits: Task, noted: bool, tmp_path: Path):
+    if not noted:
+        run = Path(shutil.copytree(run, tmp_path / "run"))
+        (run / "images.json").unlink()
     there, back = open_handover(run, digits, crop=32), open_handover(run, Task(digits.target, digits.source), crop=32)
     assert torch.equal(back.transported[0][:9], there.transported[1][:9])
     assert torch.equal(back.transported[1][:9], there.transported[0][:9])

@@ -75,3 +75,11 @@ def test_it_learns_what_its_features_have_in_common():
         features - features.mean(dim=0)
     ).square().sum()
     assert error < 0.15
+
+
+def test_its_loss_is_in_single_precision_whatever_is_around():
+    torch.manual_seed(0)
+    parts = [torch.randn(4, width).bfloat16() for width in (5, 5, 3, 3)]
+    found = vae_loss(*parts)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, vae_loss(*(part.float() for part in parts)))
