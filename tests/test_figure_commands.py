@@ -96,7 +96,7 @@ TWO = [
     ("{runs}/dann {runs}/product", "Art → Clipart) and"),
     ("{runs}/dann {runs}/product", "are of different images; name runs of the same data"),
     ("{runs}/dann {runs}/mechanisms", "/mechanisms holds no classifier; name the --out of a tcm train run"),
-    ("{runs}/unfinished {runs}/dann", "/unfinished is not finished; repeat its train command"),
+    ("{runs}/unfinished {runs}/dann", "/unfinished is not finished; repeat its command"),
     ("{runs}/dann {runs}/gone", "/gone is no run folder"),
     ("{runs}/dann {runs}/erm --out x.jpeg", "x.jpeg names no format of figures"),
 ]

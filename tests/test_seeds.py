@@ -109,7 +109,7 @@ def test_a_band_is_drawn_around_a_mean_and_explained():
     ("second", "says"),
     [
         ({"method": "dann"}, "second is a run of dann; name runs of tcm train tcm"),
-        ({"finished": False}, "second is not finished; repeat its train command"),
+        ({"finished": False}, "second is not finished; repeat its command"),
         ({"accuracy": None}, "second has no target labels, so no accuracy"),
         ({}, "first and .*second are the same run; name one of them"),
     ],

@@ -196,7 +196,7 @@ class Run:
             found = f"{self.folder} is no run folder: it has no config.json and no model.safetensors"
             raise InputError(f"{found}; name the --out of a run")
         if not self.finished:
-            raise InputError(f"{self.folder} is not finished; repeat its train command to go on")
+            raise InputError(f"{self.folder} is not finished; repeat its command to go on")
         try:
             with safetensors.safe_open(self.model_file, framework="pt") as file:
                 yield file

@@ -119,7 +119,7 @@ COUNTERFACTUALS_CASES = (
     Case(
         "mechanisms that are not finished",
         USE + "{here}/mechanisms",
-        ("/mechanisms is not finished", "repeat its train command"),
+        ("/mechanisms is not finished", "repeat its command"),
         own_mechanisms(lambda run: (run / "model.safetensors").unlink()),
     ),
     Case(

@@ -126,7 +126,7 @@ CASES = (
     Case(
         "unfinished run",
         "predict {here}/out {data}/Art",
-        ("/out is not finished", "repeat its train command"),
+        ("/out is not finished", "repeat its command"),
         lambda world: (world.copy("out") / "model.safetensors").unlink(),
     ),
     Case("predict without a run", "predict {data} {data}/Art", ("/data is no run folder", "--out of a run")),

@@ -161,7 +161,7 @@ def test_runs_that_cannot_transport(run: Path, tmp_path: Path, capfd: pytest.Cap
     assert "--batch is 0; give 1 or more" in refusal(capfd, "transport", run, "--batch", "0")
     copy = Path(shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("transported")))
     (copy / "model.safetensors").unlink()
-    assert "copy is not finished; repeat its train command" in refusal(capfd, "transport", copy)
+    assert "copy is not finished; repeat its command" in refusal(capfd, "transport", copy)
     assert not (copy / "transported").exists()
 
 
