@@ -240,3 +240,11 @@ def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, mon
     told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert rows[-1]["target/accuracy"] == told["target"]["accuracy"]
     assert rows[-1]["source/accuracy"] == told["source"]["accuracy"]
+
+
+@pytest.mark.parametrize("name", ["dann", "unheard-of"])
+def test_a_name_that_is_not_the_methods_is_refused_before_training(name: str, tmp_path: Path):
+    config = TrainConfig(method=ERMConfig(), data=DataConfig(benchmark="digits"), steps=2)
+    with pytest.raises(InputError, match=f'no method "{name}" with the config ERMConfig'):
+        train(name, config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@ import logging
 
 import pytest
 
+from tcm.errors import InputError
 from tcm.settings import make_fabric
 
 
@@ -14,3 +15,8 @@ def test_the_device_is_opened_without_a_word(precision: str, monkeypatch: pytest
         monkeypatch.setattr(logging.getLogger(name), "handlers", [handler])
     make_fabric("cpu", precision)
     assert said == []
+
+
+def test_an_unknown_device_is_not_taken_for_the_cpu():
+    with pytest.raises(InputError, match='"gpu"; give one of auto, cpu, cuda'):
+        make_fabric("gpu", "fp32")

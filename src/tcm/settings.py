@@ -6,7 +6,7 @@ import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from lightning_fabric import Fabric
@@ -86,7 +86,9 @@ def require_usable(value: Any, option: str) -> None:
 
 
 def require_device(device: str) -> None:
-    """An error if it is a GPU and there is none."""
+    """An error if it is none that we know, or a GPU and there is none."""
+    if device not in get_args(Device):
+        raise InputError(f'--device is "{device}"; give one of {", ".join(get_args(Device))}')
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: no GPU is available here; use --device cpu or auto")
 

@@ -1,5 +1,6 @@
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -383,3 +384,9 @@ def test_recorded_steps_are_those_of_plain_calls(settings: dict):
     assert others == pytest.approx(losses, rel=1e-6)
     for name in ("moved", "wins", "idle", "_extra_state"):
         torch.testing.assert_close(recorded[name], plain[name], rtol=1e-2, atol=1e-3)
+
+
+def test_images_are_carried_to_a_side_and_nowhere_else():
+    nowhere: Any = "Clipart"  # a domain's name is no side
+    with pytest.raises(ValueError, match='"Clipart"'):
+        small_bank().transport(random_batch().source, to=nowhere)

@@ -72,6 +72,15 @@ def test_a_v1_file_gets_the_v1_layout(weights: dict[str, Tensor], tmp_path: Path
     v1, v15 = features(tmp_path / "v1.safetensors", images), features(tmp_path / "v15.safetensors", images)
     torch.testing.assert_close(v1, reference, rtol=1e-3, atol=1e-4)
     assert (v15 - reference).norm() > 0.05 * reference.norm()
+    # Whoever builds it without resolving the config first must not get the other layout.
+    unresolved = BackboneConfig("resnet50", tmp_path / "v1.safetensors").build().eval()
+    with torch.inference_mode():
+        assert torch.equal(unresolved(images), v1)
+
+
+def test_auto_is_no_network():
+    with pytest.raises(InputError, match="resolved"):
+        BackboneConfig().build()
 
 
 def test_half_precision_weights_are_cast_up_and_the_real_file_is_v1(shared_data: Path):

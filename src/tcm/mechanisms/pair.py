@@ -28,6 +28,8 @@ class Mechanism(nn.Module):
 
     def network(self, to: Side) -> Generator:
         """M_i for to="target", M_i^-1 for to="source"."""
+        if to not in SIDES:
+            raise ValueError(f'images are carried to "source" or to "target", not to "{to}"')
         return self.to_target if to == "target" else self.to_source
 
 

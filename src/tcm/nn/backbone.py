@@ -33,8 +33,7 @@ class BackboneConfig:
         name = self.name if self.name != "auto" else ("small" if small_images else "resnet50")
         if name != "small":
             _check_timm_name(name)
-        v1 = self.stride_in_1x1 or (self.weights is not None and _metadata(self.weights).get("stride_in_1x1") == "true")
-        return dataclasses.replace(self, name=name, stride_in_1x1=v1)
+        return dataclasses.replace(self, name=name, stride_in_1x1=self._strides_in_1x1())
 
     def require_crop(self, crop: int) -> None:
         """Refuses images of a size that the network, such as a vision transformer, is not made for."""
@@ -48,6 +47,8 @@ class BackboneConfig:
 
     def build(self, initialise: bool = True) -> "Backbone":
         """The network; without `initialise` no pretrained weights are looked for (a checkpoint will fill it)."""
+        if self.name == "auto":
+            raise InputError('the backbone "auto" depends on the images; name a network, or call resolved() first')
         fetch = initialise and self.pretrained and self.weights is None and self.name != "small"
         if self.name == "small":
             network, mean, sd = SmallNet(), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -55,12 +56,17 @@ class BackboneConfig:
             network = _timm_network(self.name, fetch)
             data = getattr(network, "pretrained_cfg", {})
             mean, sd = data.get("mean", IMAGENET_MEAN), data.get("std", IMAGENET_SD)
-        if self.stride_in_1x1:
+        # The file decides only where it is read: a checkpoint's may be gone, and its config says what it said.
+        if self._strides_in_1x1() if initialise else self.stride_in_1x1:
             move_stride_to_1x1(network)
         if initialise and self.weights is not None:
             load_weights(network, self.weights)
             mean, sd = (_numbers(_metadata(self.weights).get(key)) or old for key, old in (("mean", mean), ("std", sd)))
         return Backbone(network, mean, sd, pretrained=fetch or self.weights is not None)
+
+    def _strides_in_1x1(self) -> bool:
+        in_file = self.weights is not None and _metadata(self.weights).get("stride_in_1x1") == "true"
+        return self.stride_in_1x1 or in_file
 
 
 class Backbone(nn.Module):
