@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +115,15 @@ def test_the_accuracies_are_those_of_the_results():
     quoted = re.findall(r"\| ([\d.]+ ± [\d.]+) (?=\|)", results)
     assert quoted
     assert set(quoted) <= measured
+
+
+def test_the_parts_work_as_documented(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec("".join(blocks(ROOT / "docs" / "library.md", "python")), found)
+    assert found["logits"].shape == found["probabilities"].shape == (32, CLASSES)
+    assert found["made"].shape == found["back"].shape == (2, 32, 3, 32, 32)
+    assert found["losses"].keys() == {"classification", "domain"}
 
 
 @pytest.fixture(scope="module")

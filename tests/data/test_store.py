@@ -370,3 +370,8 @@ def test_the_fingerprint_is_that_of_pixels_and_order(folder: Path, cache: Path):
     assert open_or_pack(read_domain(folder), 16, cache, quiet=True).fingerprint != store.fingerprint
     Image.new("RGB", (20, 12), "red").save(folder / "mug" / "1.png")
     assert open_or_pack(read_domain(folder), 8, cache, quiet=True).fingerprint != store.fingerprint
+
+
+def test_a_store_is_shown_in_a_line(folder: Path, tmp_path: Path):
+    store = open_or_pack(read_domain(folder), 16, tmp_path / "cache")
+    assert repr(store) == f"ImageStore('art', 4 images of 16 x 16, 2 classes, in {store.folder})"

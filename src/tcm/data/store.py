@@ -63,6 +63,10 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def __repr__(self) -> str:  # the generated one would print every path
+        about = f"{self.name!r}, {len(self)} images of {self.size} x {self.size}, {len(self.classes)} classes"
+        return f"ImageStore({about}, in {self.folder})"
+
     @property
     def fingerprint(self) -> str:
         """Tells these images, in this order and at this size, from any others; their labels play no part."""

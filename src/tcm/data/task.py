@@ -107,11 +107,12 @@ class DataConfig:
 
     @property
     def view(self) -> View:
-        """How training images are cut (of a resolved config)."""
-        assert self.crop is not None
-        assert self.flip is not None
-        assert self.shift is not None
-        return View(self.crop, self.flip, self.shift, self.area)
+        """How training images are cut."""
+        config = self.resolved()
+        assert config.crop is not None
+        assert config.flip is not None
+        assert config.shift is not None
+        return View(config.crop, config.flip, config.shift, config.area)
 
 
 class Task(NamedTuple):
@@ -147,7 +148,8 @@ def read_domains(config: DataConfig) -> tuple[Domain, Domain]:
 
 
 def load_task(config: DataConfig, quiet: bool = False) -> Task:
-    """The task's image stores, packed first if need be. The config is a resolved one."""
+    """The task's image stores, packed first if need be."""
+    config = config.resolved()
     cache = config.cache or default_cache()
     if config.is_digits:
         style = "target" if config.benchmark == "digits-ceiling" else "source"
