@@ -6,26 +6,34 @@ python benchmarks/agreement.py benchmarks/results/office-home-10000-details.csv 
 
 import argparse
 import csv
+import math
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from tcm.select import agreement
+from tcm.select import ACCURACY, agreement
 
 Evaluations = dict[int, dict[str, float]]
 
 
 def read(file: Path) -> dict[str, dict[str, Evaluations]]:
-    """Evaluations by step, by run, by task."""
+    """Evaluations by step, by run, by task: those with a target accuracy, which a score can agree with."""
     tasks: dict[str, dict[str, Evaluations]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     with file.open(newline="") as lines:
         for line in csv.DictReader(lines):
-            task, run = line["run"].split(", ")
-            if line["name"].startswith(("select/", "target/accuracy")):
+            task, _, run = line["run"].partition(", ")
+            if line["name"].startswith("select/") or line["name"] == ACCURACY:
                 tasks[task][run][int(line["step"])][line["name"]] = float(line["value"])
-    return tasks
+    judged = {task: {name: run for name, run in runs.items() if is_judged(run)} for task, runs in tasks.items()}
+    return {task: runs for task, runs in judged.items() if runs}
+
+
+def is_judged(run: Evaluations) -> bool:
+    """Whether the run's target has labels."""
+    return any(ACCURACY in found for found in run.values())
 
 
 def table(title: str, runs: list[Evaluations]) -> Table:
@@ -37,7 +45,8 @@ def table(title: str, runs: list[Evaluations]) -> Table:
     rows = [[{"step": step, **found} for step, found in run.items()] for run in runs]
     for name, found in agreement(rows).items():
         missed = [found.regret, found.regret_in_runs] if several else [found.regret]
-        shown.add_row(name, f"{found.correlation:.2f}", *(f"{100 * points:.2f}" for points in missed))
+        correlation = "-" if math.isnan(found.correlation) else f"{found.correlation:.2f}"  # the score is constant
+        shown.add_row(name, correlation, *(f"{100 * points:.2f}" for points in missed))
     return shown
 
 
@@ -46,7 +55,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("details", type=Path, help="CSV that benchmarks/details.py wrote")
     console = Console()
-    for task, runs in read(parser.parse_args().details).items():
+    tasks = read(parser.parse_args().details)
+    if not tasks:
+        sys.exit("error: no run of this file has a target accuracy; name the details of runs whose target has labels")
+    for task, runs in tasks.items():
         console.print(table(task, list(runs.values())))
         for name, run in runs.items():
             if len(run) > 1:

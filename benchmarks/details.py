@@ -9,10 +9,12 @@ measured, at every evaluation. A run that was stopped has what it came to.
 
 import argparse
 import csv
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tcm.errors import InputError
 from tcm.run import Run, read_json
 
 
@@ -32,10 +34,9 @@ def details(folder: Path) -> Iterator[Detail]:
     """The run's numbers, in the order in which its metrics have them."""
     run = Run(folder)
     config, origin = read_json(run.config_file), read_json(run.environment_file)
-    about = config["data"]
-    name = f"{about['source']} to {about['target']}, {folder.name}"
+    name = f"{domain(config['data'], 'source')} to {domain(config['data'], 'target')}, {folder.name}"
     rows = run.metrics()
-    last = int(rows[-1]["step"])
+    last = int(rows[-1]["step"]) if rows else 0
     for row in rows:
         step = int(row["step"])
         wanted = ("frechet/", "select/", "target/accuracy", *(("head/", "loss/") if step == last else ()))
@@ -50,17 +51,26 @@ def details(folder: Path) -> Iterator[Detail]:
             yield Detail(name, config["seed"], last, f"accuracy, {key}", found, origin["torch"], origin["commit"])
 
 
+def domain(data: dict[str, Any], side: str) -> str:
+    """The name of a domain, whichever way the data was given."""
+    folder, file = data[f"{side}_dir"], data[f"{side}_list"]
+    return data[side] or (Path(folder).name if folder else Path(file).stem if file else f"{data['benchmark']} {side}")
+
+
 def main() -> None:
     """Writes the numbers of all runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, required=True, help="CSV that is written anew")
     options = parser.parse_args()
+    try:
+        found = [detail for folder in options.runs for detail in details(folder)]
+    except InputError as error:
+        sys.exit(f"error: {error}")
     with options.to.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Detail._fields)
-        for folder in options.runs:
-            writer.writerows(details(folder))
+        writer.writerows(found)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,10 @@ def test_mechanisms_are_told_by_what_they_are(tmp_path: Path):
     assert json.loads(found["config"])["mechanisms"] == told
     with pytest.raises(InputError, match="holds no classifier"):
         row(write_run(tmp_path / "stage-1", method_name=None))
+    begun = write_run(tmp_path / "begun")
+    (begun / "evaluation.json").unlink()
+    with pytest.raises(InputError, match="begun is not finished"):
+        row(begun)
 
 
 @pytest.mark.parametrize("gone", [False, True])

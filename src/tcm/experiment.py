@@ -76,8 +76,8 @@ class Trained(NamedTuple):
 def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
     """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
     if not isinstance(config.method, METHODS.get(name, ())):
-        found = f'there is no method "{name}" with the config {type(config.method).__name__}'
-        raise InputError(f"{found}; give one of {', '.join(METHODS)} and its config")
+        wrong = f'there is no method "{name}" with the config {type(config.method).__name__}'
+        raise InputError(f"{wrong}; give one of {', '.join(METHODS)} and its config")
     require_mechanisms(name, config)
     if config.preset != "default" and name not in WITH_PRESETS:
         raise InputError(f"--preset is {config.preset}, but {name} has no presets; leave it out")

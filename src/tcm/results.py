@@ -41,6 +41,8 @@ def row(folder: Path, selection: str = "last", selected_step: int | None = None)
     method = config.pop("method_name", None)
     if method is None:
         raise InputError(f"{shown(folder)} holds no classifier; name the --out of a tcm train run")
+    if not (folder / "evaluation.json").exists():
+        raise InputError(f"{shown(folder)} is not finished; repeat its train command to go on")
     found = read_json(folder / "evaluation.json")
     assert selected_step is not None or selection == found["selection"]
     scores = _final_scores(found) if selected_step is None else _scores_at(folder, selected_step)
