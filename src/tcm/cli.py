@@ -82,9 +82,12 @@ def on_one_line(boxed: str) -> str:
     # Where the terminal has no lines to draw with, there are rows of hyphens.
     _, *parts = [part for part in re.split(" ?(?:─+|-{20,}) ?", text) if part]
     said = "; ".join(part for part in parts if not part.startswith(("Argument helptext", "For full helptext")))
-    # An optional number: the parser tells of every reading that it tried.
-    said = re.sub(r"no type matching \{None\}\|(\S+) could be .*? from \[(.*?)\]\. Got errors.*", r"\2 is no \1", said)
-    return said.replace(" (required)", "").rstrip(".")
+    said = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"\1 is no INT", said)
+    said = re.sub(r"could not convert string to float: ('.*?')", r"\1 is no FLOAT", said)
+    # Where there are several readings, such as a number or none, the parser tells of every one that it tried.
+    several = r"no type matching (?:\{None\}\|)?(\S+) could be .*? from \[(.*?)\]\. Got errors.*"
+    said = re.sub(several, r"\2 is no \1", said)
+    return said.replace("Error parsing ", "").replace(" (required)", "").rstrip(".")
 
 
 def warning_lines() -> Callable[..., None]:

@@ -239,13 +239,13 @@ def bench(
             write_atomically(store.with_name("table" + SUFFIXES[format]), FORMATS[format](tables).encode())
         print(terminal(tables, Console().width) if sys.stdout.isatty() else FORMATS["terminal"](tables), end="")
         if not quiet:
-            print(f"The results: {store}")
+            print(f"The results: {out / store.name}")
         if report:
             from tcm.report.suite import write_suite_report
 
             page = write_suite_report(benchmark, config, store, rows, tables, failed, quiet)
             if not quiet:
-                print(f"The report: {page}")
+                print(f"The report: {out / page.relative_to(store.parent)}")
     return 1 if failed else 0
 
 

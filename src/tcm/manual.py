@@ -79,6 +79,10 @@ COMMANDS = {
         "Run a whole benchmark: tasks x methods x seeds, resumed wherever it stopped, to one table.",
         "tcm bench office-home --root office-home --tasks A2C,R2C --methods erm,dann,tcm --out runs/bench",
     ),
+    "table": Command(
+        "Print results as the paper's tables do, with the paper's figures beside ours.",
+        "tcm table results.csv --benchmark Office-Home --format markdown",
+    ),
     "cost": Command(
         "Count multiply-adds and parameters of every method, beside the paper's.",
         "tcm cost --backbone.name resnet50 --classes 65 --k 4",
@@ -88,10 +92,6 @@ COMMANDS = {
     "figure mechanisms": Command(
         "Draw images and what every mechanism makes of them, the winner outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",
-    ),
-    "table": Command(
-        "Print results as the paper's tables do, with the paper's figures beside ours.",
-        "tcm table results.csv --benchmark Office-Home --format markdown",
     ),
     "figure embedding": Command(
         "Draw the features of both domains under two runs, with their proxy A-distances.",

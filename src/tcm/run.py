@@ -64,9 +64,16 @@ def read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text())
     except FileNotFoundError as error:
-        raise InputError(f"{file.parent} is no run folder: it has no {file.name}; name the --out of a run") from error
+        found = f"{file.parent} is no run folder: it has no {file.name}"
+        raise InputError(f"{found}; {run_to_name(file.parent)}") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{file} is damaged ({error}); restore it or start a new run in another --out") from error
+
+
+def run_to_name(folder: Path) -> str:
+    """What to give instead of a folder that holds no run; the --out of tcm fit holds two."""
+    inside = [folder / name for name in ("classifier", "mechanisms") if (folder / name / "config.json").is_file()]
+    return f"name {' or '.join(map(str, inside))}" if inside else "name the --out of a run"
 
 
 def make_folder(folder: Path) -> None:
@@ -194,7 +201,7 @@ class Run:
         # The model's file is enough: it may have been taken away from its run.
         if not self.exists and not self.finished:
             found = f"{self.folder} is no run folder: it has no config.json and no model.safetensors"
-            raise InputError(f"{found}; name the --out of a run")
+            raise InputError(f"{found}; {run_to_name(self.folder)}")
         if not self.finished:
             raise InputError(f"{self.folder} is not finished; repeat its command to go on")
         try:

@@ -11,6 +11,9 @@ TCM = TRAIN.replace("erm", "tcm") + " --mechanisms {mechanisms}"
 CASES = (
     Case("unknown option", TRAIN + " --stpes 3", ("--stpes", "--steps", "tcm train erm --help"), absent="out"),
     Case("wrong type", TRAIN + " --seed many", ("--seed", "'many'", "tcm train erm --help"), absent="out"),
+    Case("wrong type of a number", TRAIN + " --batch 1.5", ("error: --batch: '1.5' is no INT;",), absent="out"),
+    Case("wrong type of a share", TRAIN + " --held-out x", ("error: --held-out: 'x' is no FLOAT;",), absent="out"),
+    Case("number or word", "mechanisms --k x --out {here}/out", ("error: --k: 'x' is no INT|{auto};",), absent="out"),
     Case("wrong type of an optional number", TRAIN + " --steps 1.5", ("--steps", "'1.5' is no INT"), absent="out"),
     Case("wrong choice", TRAIN + " --device gpu", ("--device", "'gpu'", "'cpu', 'cuda'"), absent="out"),
     Case("missing option", "train erm {folders} {small}", ("--out", "tcm train erm --help")),

@@ -130,6 +130,12 @@ CASES = (
         lambda world: (world.copy("out") / "model.safetensors").unlink(),
     ),
     Case("predict without a run", "predict {data} {data}/Art", ("/data is no run folder", "--out of a run")),
+    Case(
+        "predict with both stages of a fit",
+        "predict {here}/fit {data}/Art",
+        ("/fit is no run folder", "name", "/fit/classifier"),
+        lambda world: world.copy("fit/classifier"),
+    ),
     Case("run given as a file", "predict {run}/model.safetensors {data}", ("model.safetensors is no run folder",)),
     Case("transport of a method's run", "transport {run}", ("/run holds no mechanisms", "tcm mechanisms run")),
     Case("transport without a run", "transport {here}/gone", ("/gone is no run folder", "--out of a run")),

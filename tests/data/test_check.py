@@ -120,3 +120,10 @@ def test_the_root_s_name_recognises_a_benchmark(root: Path):
         "Art has 7 images, Office-Home Art has 2427; class bike has 2 of 75, class mug has 5"
     )
     assert "real_world has 2 classes, Office-Home has 65" in result.differences
+
+
+def test_three_sizes_are_told_unless_all_are_one(tmp_path: Path, make_images: MakeImages):
+    folder = make_images(tmp_path / "photos", "1.png", "2.png", size=(10, 10))
+    assert "10 x 10  " in printed(check([read_domain(folder)]))
+    make_images(tmp_path / "photos", "3.png", size=(90, 70))
+    assert "10 x 10, 10 x 10, 90 x 70" in printed(check([read_domain(folder)]))

@@ -166,7 +166,8 @@ def _row(domain: DomainCheck) -> list[str]:
     largest, smallest = domain.largest_class, domain.smallest_class
     classes = [f"{shown(found[0])} ({found[1]})" if found else "-" for found in (largest, smallest)]
     # Where all images are of one size, it is said once.
-    sizes = ", ".join(dict.fromkeys(map(str, domain.sizes))) if domain.sizes else "-"
+    alike = domain.sizes is not None and domain.sizes[0] == domain.sizes[2]
+    sizes = ", ".join(map(str, domain.sizes[:1] if alike else domain.sizes)) if domain.sizes else "-"
     count = str(len(domain.class_counts)) if domain.class_counts else "no labels"
     return [shown(domain.name), str(domain.images), count, *classes, sizes]
 
