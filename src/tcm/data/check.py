@@ -136,7 +136,9 @@ def render(result: Check) -> RenderableType:
     if result.benchmark and not result.differences:
         parts.append(Text(f"The numbers of images and classes are those of {result.benchmark.name}."))
     if result.problems:
-        parts.append(Text("There are problems, see above."))
+        unread = any(domain.bad for domain in result.domains)
+        remedy = " Remove what cannot be read, or train with --data.on-bad-image skip." if unread else ""
+        parts.append(Text(f"There are problems, see above.{remedy}"))
     elif result.shared:
         parts.append(
             Text("Every image can be read, but the domains share images: the target is not unseen, see above.")
