@@ -1,6 +1,10 @@
 """What a line of progress says, and what it leaves out."""
 
+import io
+import time
+
 import pytest
+from rich.console import Console
 
 from tcm import progress
 from tcm.progress import ProgressDisplay, pace, span
@@ -35,3 +39,17 @@ def test_a_slow_pace_is_told_by_the_minute_or_hour(rate: float, words: str):
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (99, "99 s"), (2700, "45 min"), (12600, "3.5 h")])
 def test_a_long_time_is_told_in_minutes_or_hours(seconds: float, words: str):
     assert span(seconds) == words
+
+
+@pytest.mark.parametrize("title", ["tcm photos → cliparts", "mechanisms digits source ↔ digits target"])
+def test_a_narrow_terminal_shows_the_numbers_and_cuts_the_text(title: str, monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(progress, "Console", lambda stderr: terminal)
+    with ProgressDisplay(title, 50000, unit="step") as show:
+        show.started = time.monotonic() - 1000
+        show.update(37500, "classification 1.487  agreement 1.606  alignment 0.759  lr 0.0031")
+    last = screen.getvalue().splitlines()[-2]
+    assert title[:20] in last
+    assert "37500/50000 37.5 step/s" in last
+    assert "━" in last

@@ -6,8 +6,10 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 LINE_EVERY = 10.0  # seconds between plain lines
+WIDE = 120  # characters of a terminal that has room for everything
 
 
 class ProgressDisplay:
@@ -20,14 +22,19 @@ class ProgressDisplay:
         console = Console(stderr=True)
         self._bar: Progress | None = None
         if console.is_terminal and not quiet:
+            # On a narrow terminal the short text gives way first, then the end of a long title; the numbers never do.
+            narrow = console.width < WIDE
+            titles = Column(no_wrap=True, overflow="ellipsis", max_width=28 if narrow else None)
+            texts = Column(no_wrap=True, ratio=1)
             self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
+                TextColumn("{task.description}", markup=False, table_column=titles),
+                BarColumn(bar_width=10 if narrow else 24),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[text]}", style="dim", markup=False),
+                TextColumn("{task.fields[text]}", style="dim", markup=False, table_column=texts),
                 console=console,
+                expand=True,
             )
             self._task = self._bar.add_task(title, total=total, completed=done, rate="", text="")
 
