@@ -8,6 +8,7 @@ from tcm.report.record import Evaluation, Record
 REPORTED = "As reported"
 _EXPLAINED = {
     "fast": "Without the image's own counterfactuals, at the cost of the bare backbone: tcm predict --fast.",
+    "mechanism 1 alone": "Of the image's views only the counterfactual that this mechanism makes; so with the others.",
     "f_y alone": "The head without the proxy function.",
     "gaussian weights": "Counterfactuals weigh by the density of Eq. (5) that the paper chooses.",
     "uniform weights": "All counterfactuals of an image weigh alike.",
@@ -40,14 +41,8 @@ def reading_rows(evaluation: Evaluation) -> list[Reading]:
     if accuracy is None or not others:
         return []
     reported = Reading(REPORTED, "What all other numbers here are about.", accuracy, None)
-    rows = [Reading(name, _explained(name), own, 100 * (own - accuracy)) for name, own in others.items()]
+    rows = [Reading(name, _EXPLAINED.get(name, ""), own, 100 * (own - accuracy)) for name, own in others.items()]
     return [reported, *rows]
-
-
-def _explained(name: str) -> str:
-    if name.startswith("mechanism "):
-        return "Only the counterfactual that this mechanism makes: does it keep what the class is told by?"
-    return _EXPLAINED.get(name, "")
 
 
 def head_view(record: Record) -> HeadView | None:
