@@ -4,7 +4,8 @@ python benchmarks/details.py RUN... --to CSV
 
 Of a run of a method: selection scores and target accuracy at every evaluation, and at its last step other readings of
 the model, the causal head and the losses. Of a run of `tcm mechanisms`: the Frechet distances that `--watch.images`
-measured, at every evaluation. A run that was stopped has what it came to.
+measured, at every evaluation. A run that was stopped has what it came to. Lines that the CSV already has of a run of
+the same name and seed are replaced.
 """
 
 import argparse
@@ -58,19 +59,29 @@ def domain(data: dict[str, Any], side: str) -> str:
 
 
 def main() -> None:
-    """Writes the numbers of all runs."""
+    """Adds the numbers of all runs, or of none if one is no run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--to", type=Path, required=True, help="CSV that is written anew")
+    parser.add_argument("--to", type=Path, required=True, help="CSV that the lines are added to")
     options = parser.parse_args()
     try:
         found = [detail for folder in options.runs for detail in details(folder)]
     except InputError as error:
         sys.exit(f"error: {error}")
+    renewed = {(detail.run, str(detail.seed)) for detail in found}
+    kept = [line for line in stored(options.to) if (line["run"], line["seed"]) not in renewed]
     with options.to.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Detail._fields)
-        writer.writerows(found)
+        writer = csv.DictWriter(file, Detail._fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*kept, *(detail._asdict() for detail in found)])
+
+
+def stored(file: Path) -> list[dict[str, str]]:
+    """The lines that the CSV already has."""
+    if not file.exists():
+        return []
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
 
 
 if __name__ == "__main__":

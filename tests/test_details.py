@@ -45,6 +45,25 @@ def test_runs_are_told_by_their_domains_and_judged_where_there_are_labels(
     assert "nan" not in said
 
 
+def test_lines_of_other_runs_stay_and_those_of_the_same_run_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = tmp_path / "details.csv"
+    first = write_run(tmp_path / "first", [0.2, 0.4], source="A", target="B")
+    second = write_run(tmp_path / "second", [0.5, 0.6], source="A", target="B")
+    run_script(monkeypatch, "details.py", first, "--to", store)
+    before = store.read_text()
+    run_script(monkeypatch, "details.py", second, "--to", store)
+    assert store.read_text().startswith(before)
+    assert '"A to B, second",0,2,target/accuracy,0.6' in store.read_text()
+    metrics = first / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("0.4", "0.7"))
+    run_script(monkeypatch, "details.py", first, "--to", store)
+    lines = [line for line in store.read_text().splitlines() if "first" in line]
+    assert len(lines) == 4
+    assert lines[-1].startswith('"A to B, first",0,2,target/accuracy,0.7')
+
+
 def test_a_folder_without_a_run_is_one_line_and_leaves_the_csv_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
