@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from tiny_suite import ended, suite
 
 from tcm.bench import run_suite
@@ -34,6 +35,22 @@ def test_a_row_for_every_run_and_rule_and_tables_of_them(alone: Path):
     assert all(row["benchmark"] == "digits" and row["commit"] and row["config_hash"] for row in found)
     assert "| erm" in (alone / "table.md").read_text()
     assert {file.suffix for file in alone.glob("table.*")} == {".md", ".tex", ".csv", ".html"}
+
+
+@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
+def test_the_rows_are_of_the_benchmark_asked_for(tmp_path: Path):
+    """ImageCLEF-DA as it ships, its classes told by lists, but with too few of them to be known by, in any folder."""
+    root, out = tmp_path / "any", tmp_path / "out"
+    (root / "list").mkdir(parents=True)
+    for name in "ip":
+        (root / name).mkdir()
+        for label in range(2):
+            Image.new("RGB", (32, 32)).save(root / name / f"{label}.jpg")
+        (root / "list" / f"{name}List.txt").write_text(f"{name}/0.jpg 0\n{name}/1.jpg 1\n")
+    asked = SuiteConfig(root=root, tasks="I2P", methods="erm", seeds=1, steps=1, batch=2, size=32, crop=32)
+    run_suite("imageclef-da", asked, method_settings("imageclef-da", 32, 32), out, quiet=True)
+    told = {(row["benchmark"], row["task"], row["source"], row["target"]) for row in rows(out)}
+    assert told == {("ImageCLEF-DA", "I>P", "i", "p")}
 
 
 def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Path):

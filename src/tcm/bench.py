@@ -24,7 +24,7 @@ from tcm.results import add_rows, row
 from tcm.run import Run, lock, make_folder
 from tcm.select import RULES, selected
 from tcm.settings import require_device
-from tcm.suite import Job, in_suite_options, suite_jobs
+from tcm.suite import Job, in_suite_options, suite_benchmark, suite_jobs
 from tcm.suite_config import SuiteConfig
 from tcm.train import stop_requests
 
@@ -52,6 +52,7 @@ def run_suite(
     if at_once is not None and at_once < 1:
         raise InputError(f"--jobs is {at_once}; give 1 or more")
     require_device(config.device)
+    benchmark = suite_benchmark(benchmark)
     jobs = suite_jobs(benchmark, config, settings, out)
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
     at_once = at_once or (1 if on_gpu else min(len(os.sched_getaffinity(0)), MOST_JOBS))
@@ -60,13 +61,15 @@ def run_suite(
         for job in jobs:
             require_same(job, out)
         done = {job.name for job in jobs if is_finished(job, out)}
-        keep_rows(out, (job for job in jobs if job.name in done))
+        keep_rows(benchmark, out, (job for job in jobs if job.name in done))
         # One thread each: the number of threads is part of a result on a CPU.
-        failed = work_off(jobs, done, out, at_once, threads=0 if on_gpu else 1, quiet=quiet)
+        failed = work_off(benchmark, jobs, done, out, at_once, threads=0 if on_gpu else 1, quiet=quiet)
     return SuiteResult(out / STORE, [out / job.name for job in jobs if job.method and job.name in done], failed)
 
 
-def work_off(jobs: list[Job], done: set[str], out: Path, at_once: int, *, threads: int, quiet: bool) -> dict[str, str]:
+def work_off(
+    benchmark: str, jobs: list[Job], done: set[str], out: Path, at_once: int, *, threads: int, quiet: bool
+) -> dict[str, str]:
     """Runs the jobs that are not `done`, adds their names to it, and tells what those said that failed."""
     waiting = [job for job in jobs if job.name not in done]
     running: dict[ForkServerProcess, Job] = {}
@@ -87,7 +90,7 @@ def work_off(jobs: list[Job], done: set[str], out: Path, at_once: int, *, thread
                     job = running.pop(process)
                     if process.exitcode == 0:
                         done.add(job.name)
-                        keep_rows(out, [job])
+                        keep_rows(benchmark, out, [job])
                     else:
                         failed[job.name] = last_words(log_of(job, out), process.exitcode)
                 show.update(len(done) + len(failed), ", ".join(job.name for job in running.values()))
@@ -182,7 +185,7 @@ def require_same(job: Job, out: Path) -> None:
         run.require_same({**kind, **to_json(job.config.resolved())})
 
 
-def keep_rows(out: Path, jobs: Iterable[Job]) -> None:
+def keep_rows(benchmark: str, out: Path, jobs: Iterable[Job]) -> None:
     """Adds the rows of finished runs of stage 2 to the store: one for every rule that can choose among its models."""
     rows = []
     for job in jobs:
@@ -194,7 +197,7 @@ def keep_rows(out: Path, jobs: Iterable[Job]) -> None:
                     step = None if rule == "last" else selected(metrics, rule).step
                 except InputError:
                     continue  # no labels for the oracle, or a score that was not finite
-                rows.append(row(folder, rule, step))
+                rows.append(row(folder, rule, step, benchmark))
     # A store that is there is read even if nothing is to be added: a wrong one is found before the work.
     if rows or (out / STORE).exists():
         add_rows(out / STORE, rows)

@@ -32,10 +32,13 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 
 
-def row(folder: Path, selection: str = "last", selected_step: int | None = None) -> dict[str, str]:
+def row(
+    folder: Path, selection: str = "last", selected_step: int | None = None, benchmark: str | None = None
+) -> dict[str, str]:
     """The row of a finished run of stage 2, accuracies in %: of the model that its evaluation.json scores.
 
-    With the step that a selection rule chose, of the model at that step, as its metrics.jsonl scored it.
+    With the step that a selection rule chose, of the model at that step, as its metrics.jsonl scored it. `benchmark` is
+    the one that was asked for; without it, it is the one that the data looks like.
     """
     config = read_config(folder)
     method = config.pop("method_name", None)
@@ -47,7 +50,8 @@ def row(folder: Path, selection: str = "last", selected_step: int | None = None)
     assert selected_step is not None or selection == found["selection"]
     scores = _final_scores(found) if selected_step is None else _scores_at(folder, selected_step)
     source, target = found["source"]["name"], found["target"]["name"]
-    benchmark = benchmark_of(config["data"], (source, target), len(found["classes"]))
+    data = {"benchmark": benchmark} if benchmark else config["data"]
+    benchmark = benchmark_of(data, (source, target), len(found["classes"]))
     return {
         "version": VERSION,
         "benchmark": benchmark,

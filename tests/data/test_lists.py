@@ -115,6 +115,14 @@ def test_one_list_on_its_own(root: Path):
     assert first_path(listing(root / "bare.txt", "a b/2.png", "c/3.png")) == "a b/2.png"
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("Art.txt", "Art"), ("cList.txt", "c"), ("amazon_list.txt", "amazon"), ("list.txt", "list")],
+)
+def test_a_domain_has_the_name_of_its_list(root: Path, file: str, name: str):
+    assert read_list(listing(root / file, "c/3.png 0", "c/4.png 1")).name == name
+
+
 def test_a_list_named_image_list_has_the_name_of_its_folder(root: Path):
     file = listing(root / "c" / "image_list.txt", "3.png 0", "4.png 1")
     assert [domain.name for domain in read_lists(file, file)] == ["c", "c"]

@@ -1,6 +1,5 @@
 """How the field's benchmarks lie on disk: a benchmark, its root folder and a task to the options of the data."""
 
-import re
 import warnings
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -8,7 +7,7 @@ from typing import NamedTuple, NoReturn
 from tcm.data.benchmarks import Benchmark, PublishedDomain, Transfer, benchmark_named
 from tcm.data.domains import Listing, same_name, shortened
 from tcm.data.folders import class_folders, existing_folder, read_folder
-from tcm.data.lists import first_path, read_list
+from tcm.data.lists import domain_name, first_path, read_list
 from tcm.data.task import DataConfig
 from tcm.errors import InputError, shown
 
@@ -91,7 +90,7 @@ def _list_file(root: Path, domain: PublishedDomain) -> Path | None:
     if folder and (folder / "image_list.txt").is_file():
         return folder / "image_list.txt"
     files = (file for place in LIST_FOLDERS for file in sorted((root / place).glob("*.txt")))
-    return next((file for file in files if domain.is_called(re.sub("[_-]?list$", "", file.stem, flags=re.I))), None)
+    return next((file for file in files if domain.is_called(domain_name(file))), None)
 
 
 def _subfolders(root: Path) -> list[Path]:

@@ -46,6 +46,14 @@ def first_path(list_file: Path) -> str:
     return text if is_image(text) else text.rsplit(maxsplit=1)[0]
 
 
+def domain_name(list_file: Path) -> str:
+    """The domain that a list is named for: c of cList.txt, amazon of amazon_list.txt, its folder of image_list.txt."""
+    # VisDA-2017 has an image_list.txt in the folder of each domain, so the folder is what tells them apart.
+    if list_file.stem == "image_list":
+        return list_file.absolute().parent.name
+    return re.sub("[_-]?list$", "", list_file.stem, flags=re.I) or list_file.stem
+
+
 def _lines(list_file: Path, root: Path | None) -> list[Line]:
     """The lines with their labels, or all without labels where every line is a bare path."""
     texts = _texts(list_file)
@@ -83,10 +91,8 @@ def _labelled(list_file: Path, number: int, text: str) -> Line:
 
 
 def _listing(list_file: Path, root: Path | None, lines: list[Line]) -> Listing:
-    # VisDA-2017 has a file of this name in the folder of each domain, so the folder is what tells them apart.
-    name = list_file.absolute().parent.name if list_file.stem == "image_list" else list_file.stem
     entries = tuple((_normal_path(line.path), line.label) for line in lines)
-    return Listing(name, list_file.absolute(), (root or list_file.parent).absolute(), entries)
+    return Listing(domain_name(list_file), list_file.absolute(), (root or list_file.parent).absolute(), entries)
 
 
 def _normal_path(path: str) -> str:
