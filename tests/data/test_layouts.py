@@ -274,8 +274,14 @@ def test_wrong_roots(office_home: Path, tmp_path: Path):
 def test_classes_that_nothing_tells(tmp_path: Path, image_clef: Path):
     shutil.rmtree(image_clef / "list")
     text = refusal("imageclef-da", image_clef, "C2P")
-    assert "the folders c and p of" in text
+    assert f"the folders c and p of {image_clef} do not tell the classes, as p/2008_000001.jpg is in no class" in text
     assert "list/cList.txt and list/pList.txt" in text
+
+
+def test_a_class_that_each_domain_has_alone_is_named(part: Path):
+    (part / "Clipart" / "Class_07").rename(part / "Clipart" / "Class_7")
+    text = refusal("office-home", part, "A2C")
+    assert "do not tell the classes, as Art alone has Class_07 and Clipart alone has Class_7, and" in text
 
 
 def test_two_folders_of_one_domain(part: Path):

@@ -104,11 +104,12 @@ def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
     domains = (transfer.source, transfer.target)
     folders = [_domain_folder(root, domain) for domain in domains]
     if all(folders):
-        names = " and ".join(shown(folder.name) for folder in folders if folder)
+        source, target = (read_folder(folder) for folder in folders if folder)
         raise InputError(
-            f"the folders {names} of {shown(root)} do not have class folders of the same names, and there are no list "
-            f"files that tell the classes; {published.name} needs <domain>/<class>/<image>, or lists such as "
-            f"{_usual_list(transfer.source)} and {_usual_list(transfer.target)}"
+            f"the folders {shown(source.name)} and {shown(target.name)} of {shown(root)} do not tell the classes, as "
+            f"{_untold(source, target)}, and there are no list files that do; {published.name} needs "
+            f"<domain>/<class>/<image> with the same class names, or lists such as {_usual_list(transfer.source)} and "
+            f"{_usual_list(transfer.target)}"
         )
     absent = [domain for domain, folder in zip(domains, folders, strict=True) if not folder]
     looked = " and ".join(f"a folder {domain.name} or a list {_usual_list(domain)}" for domain in absent)
@@ -121,6 +122,19 @@ def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
     remedy = f"{shown(near)} has them, give that" if near else "put them there, or give the folder that holds them"
     held = shortened([entry.name for entry in sorted(root.iterdir())]) or "nothing"
     raise InputError(f"{shown(root)} lacks domains of {published.name}: looked for {looked}, found {held}; {remedy}")
+
+
+def _untold(source: Listing, target: Listing) -> str:
+    """Why the folders of two domains do not tell the classes."""
+    for listing in (source, target):
+        if loose := [path for path, name in listing.entries if name is None]:
+            return f"{shown(listing.name)}/{shown(loose[0])} is in no class folder"
+    alone = [
+        f"{shown(listing.name)} alone has {shortened(own)}"
+        for listing, other in ((source, target), (target, source))
+        if (own := [name for name in listing.classes if not same_name(name, other.classes)])
+    ]
+    return " and ".join(alone)
 
 
 def _usual_list(domain: PublishedDomain) -> str:
