@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tcm.data.benchmarks import BENCHMARKS, Benchmark
+from tcm.data.domains import IGNORE_REMEDY
 from tcm.errors import InputError
 from tcm.experiment import TrainConfig
 from tcm.mechanisms.discovery import DiscoveryConfig, preset_bank
@@ -158,6 +159,7 @@ def test_benchmarks_and_methods_may_be_spelled_in_any_way(root: Path):
     ]
     config = SuiteConfig(root=root, tasks="a2c", methods="CDAN_E", seeds=1)
     assert list(jobs("OfficeHome", config)) == ["runs/A2C/cdan-e-s0"]
+    assert len(jobs("OfficeHome", replace(config, tasks="a2c, all"))) == 12
 
 
 @pytest.mark.filterwarnings("ignore:.*Office-Home")
@@ -182,6 +184,7 @@ def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_it
         assert job.config.data.area == (0.2 if job.method else None)
     for job in found.values():
         assert in_suite_options(job, "or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
+        assert in_suite_options(job, f"rename or remove them, or {IGNORE_REMEDY}") == "rename or remove them"
 
 
 def test_a_cache_that_is_a_file_is_told_before_any_run(tmp_path: Path):

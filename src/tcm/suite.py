@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tcm.data.benchmarks import BENCHMARKS, Transfer, benchmark_named
-from tcm.data.domains import plain_name
+from tcm.data.domains import IGNORE_REMEDY, plain_name
 from tcm.data.layouts import benchmark_data
 from tcm.data.task import DataConfig
 from tcm.errors import InputError, shown
@@ -100,10 +100,11 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
     if config.root is None:
         raise InputError(f"tcm bench {benchmark} needs --root: the folder that holds its domains")
     published = benchmark_named(benchmark)
-    asked = [published.task(code) for code in words(config.tasks)] if config.tasks != "all" else published.tasks
+    codes = words(config.tasks)
+    asked = published.tasks if "all" in codes else [published.task(code) for code in codes]
     if not asked:
-        codes = ", ".join(transfer.code for transfer in published.tasks)
-        raise InputError(f'--tasks is "{shown(config.tasks)}"; name some of {codes}')
+        there = ", ".join(transfer.code for transfer in published.tasks)
+        raise InputError(f'--tasks is "{shown(config.tasks)}"; name some of {there}')
     protocol = PROTOCOLS[published.name]
     found = []
     for transfer in dict.fromkeys(asked):
@@ -150,6 +151,7 @@ def in_suite_options(job: Job, message: str) -> str:
     else:
         entry = next(name for name, entry in ENTRIES.items() if entry == (job.method, job.config.preset))
         message = message.replace("--method.", f"--method.{entry}.")
+    message = message.replace(f", or {IGNORE_REMEDY}", "")  # which a benchmark has no option for
     for name in DATA_OPTIONS:
         option = name.replace("_", "-")
         message = message.replace(f"--data.{option}", f"--{option}")

@@ -63,7 +63,7 @@ def _lines(list_file: Path, root: Path | None) -> list[Line]:
     start = str(folder)
     for line in lines:
         if not os.path.isfile(os.path.join(start, line.path)):
-            remedy = "correct the line, or give the folder that the paths are relative to with --data.root"
+            remedy = "correct the line, or give the folder that paths are relative to: --data.root, of tcm bench --root"
             raise InputError(f"{_place(list_file, line)}: there is no file {shown(folder / line.path)}; {remedy}")
     return lines
 
