@@ -179,6 +179,12 @@ def test_visda_has_both_accuracies_by_name():
     assert any("it does not say" in note for note in table.notes)
 
 
+def test_a_row_without_one_of_the_accuracies_has_the_other():
+    row = result(76, benchmark="VisDA-2017", task="Synthetic>Real")
+    (line,) = table_of([{**row, "mean_class_accuracy": ""}]).lines
+    assert line.cells == (Cell(76, None, 1), None)
+
+
 def test_other_data_has_its_own_tasks_and_no_average():
     rows = [result(70, benchmark="pets", task="cats>dogs"), result(60, benchmark="pets", task="dogs>cats")]
     table = table_of(rows, quoted=True)

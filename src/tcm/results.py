@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,8 +176,9 @@ def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
         for number, found in enumerate(_read(file, COLUMNS), start=1):
             try:
                 json.loads(found["config"])
-                [float(found[name] or 0) for name in ("accuracy", "mean_class_accuracy")]
                 [int(found[name] or 0) for name in ("k", "seed")]
+                if not all(math.isfinite(float(found[name] or 0)) for name in ("accuracy", "mean_class_accuracy")):
+                    raise ValueError("an accuracy is not finite")
             except ValueError as error:
                 raise InputError(f"{shown(file)}: row {number} is damaged ({error}); mend or remove it") from error
             rows.append(found)

@@ -217,7 +217,7 @@ def _by_seed(rows: Sequence[Row], column: Column) -> dict[str, float]:
             hashes = f"{found[row['seed']]['config_hash']} and {row['config_hash']}"
             place = f"{row['method']} on {shown(row['task'])} with seed {row['seed']} stands twice"
             raise InputError(f"{place} (config_hash {hashes}), and only one can count; remove the other row")
-    return {seed: float(row[column.metric]) for seed, row in found.items()}
+    return {seed: float(row[column.metric]) for seed, row in found.items() if row[column.metric]}
 
 
 def _spread(values: Mapping[str, float]) -> Cell | None:

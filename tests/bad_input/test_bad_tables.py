@@ -41,6 +41,7 @@ CASES = (
     ),
     Case("table without accuracies", TABLE, ("no accuracies", "no labels"), store(accuracy="")),
     Case("table with a wrong number", TABLE, ("/s.csv: row 1 is damaged", "'many'", "mend"), store(accuracy="many")),
+    Case("table with a NaN", TABLE, ("/s.csv: row 1 is damaged (an accuracy is not finite)",), store(accuracy="nan")),
     Case("table onto a folder", TABLE + " --out {here}", ("--out", "it is a folder", "choose another file"), store()),
     Case("table in a missing folder", TABLE + " --out {here}/no/x", ("--out", "/no/x", "choose another file"), store()),
 )
