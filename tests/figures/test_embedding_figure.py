@@ -1,3 +1,4 @@
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,19 @@ def test_a_class_is_named_on_one_of_its_own_points():
     own = found.points[(found.labels == 1) & ~found.is_target]
     assert (np.abs(own - texts[1].get_position()).sum(axis=1) == 0).any()
     assert not embedding_figure([embedding(classes=16)]).axes[0].texts
+
+
+def test_names_of_classes_in_one_place_do_not_cover_each_other():
+    random, names = np.random.default_rng(0), tuple(f"Alarm_Clock_{number}" for number in range(15))
+    points, numbers = random.normal(size=(900, 2)), np.arange(900)
+    crowded = embedding()._replace(points=points, is_target=numbers >= 600, labels=numbers % 15, classes=names)
+    figure = embedding_figure([crowded, crowded])
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 15
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    panel = figure.axes[0].get_window_extent()
+    assert all(panel.x0 < box.x0 and box.x1 < panel.x1 for box in boxes)
 
 
 @pytest.mark.filterwarnings("error")

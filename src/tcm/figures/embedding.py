@@ -11,6 +11,7 @@ from tcm.embedding import Embedding
 from tcm.figures.svg import INK, PALETTE, shortened, visible
 
 _NAMES_UP_TO = 15  # classes whose names still fit among the points
+_LETTER = np.array([0.0175, 0.034])  # width and height of a letter of theirs, in shares of the panel
 # Told apart by shape and fill, so that neither colours nor a good eye for them are needed.
 _SOURCE = {"marker": "o", "facecolors": "none", "edgecolors": PALETTE[0], "linewidths": 0.9, "s": 20}
 _TARGET = {"marker": "^", "facecolors": PALETTE[1], "edgecolors": "white", "linewidths": 0.3, "s": 24}
@@ -51,15 +52,24 @@ def _draw(axes: Axes, embedding: Embedding) -> None:
 
 
 def _name_classes(axes: Axes, embedding: Embedding) -> None:
+    """Writes each class's name on one of its source points: within the panel and over no other, where that can be."""
     if len(embedding.classes) > _NAMES_UP_TO:
         return
     halo = [patheffects.withStroke(linewidth=2.5, foreground="white")]
+    limits = np.array([axes.get_xlim(), axes.get_ylim()])
+    centre, span = limits.mean(axis=1), np.ptp(limits, axis=1)
+    taken: list[tuple[np.ndarray, np.ndarray]] = []  # middle and size of each name
     for number, name in enumerate(embedding.classes):
         members = embedding.points[(embedding.labels == number) & ~embedding.is_target]
         if not len(members):
             continue
+        text = shortened(visible(name), 14)
+        size = span * _LETTER * (len(text), 1)
         # The member nearest to the middle: a class in two clusters is named in one of them, not between.
-        middle = members[np.square(members - np.median(members, axis=0)).sum(axis=1).argmin()]
-        style = {"color": INK, "fontsize": 8.5, "fontweight": "bold"}
-        label = axes.text(middle[0], middle[1], shortened(visible(name), 14), style)
+        nearest = members[np.square(members - np.median(members, axis=0)).sum(axis=1).argsort(kind="stable")]
+        within = nearest[(abs(nearest - centre) < (span - size) / 2).all(axis=1)]
+        free = (at for at in within if all((abs(at - other) > (size + its) / 2).any() for other, its in taken))
+        middle = next(free, nearest[0])
+        taken.append((middle, size))
+        label = axes.text(middle[0], middle[1], text, {"color": INK, "fontsize": 8.5, "fontweight": "bold"})
         label.set(ha="center", va="center", path_effects=halo, parse_math=False)
