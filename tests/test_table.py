@@ -81,7 +81,7 @@ def test_lines_are_named_by_what_tells_them_apart():
         result(77, method="dann", steps=200, evaluate_every=9),
     ]
     assert names(table_of(rows)) == [
-        "erm",
+        "erm, steps 100",  # no rival of its own method, but others were trained longer
         "tcm, paper, k = 4",
         "tcm, default, k = 4",
         "tcm, default, k = 1",

@@ -120,6 +120,7 @@ class Setting(NamedTuple):
 
     def name(self, rivals: Iterable["Setting"]) -> str:
         """The method, with as much of the setting as tells it from the rivals."""
+        rivals = list(rivals)
         same = [rival for rival in rivals if rival.method == self.method]
         parts = [self.method]
         if len({rival.preset for rival in same}) > 1:
@@ -128,7 +129,10 @@ class Setting(NamedTuple):
             parts.append(f"k = {self.k}")
         alike = [dict(rival.rest) for rival in same if rival[:3] == self[:3]]
         keys = dict.fromkeys(key for rival in alike for key in rival)
-        differing = [key for key in keys if len({rival.get(key) for rival in alike}) > 1]
+        # Steps are told wherever lines differ in them: a method may only have been trained longer than another.
+        everyone = [dict(rival.rest) for rival in rivals]
+        among = {key: everyone if key == "steps" else alike for key in keys}
+        differing = [key for key, them in among.items() if len({rival.get(key) for rival in them}) > 1]
         if "mechanisms.preset" in differing:  # it stands for the whole bank
             differing = [key for key in differing if not key.startswith("mechanisms.bank.")]
         own = {key: json.loads(value) for key, value in self.rest}
