@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tcm.data.benchmarks import BENCHMARKS, Benchmark
+from tcm.data.check import check_root
 from tcm.data.layouts import benchmark_data
 from tcm.data.task import DataConfig, load_task, read_domains
 from tcm.errors import InputError
@@ -185,6 +186,19 @@ def test_image_clef_is_told_by_its_lists(image_clef: Path):
         assert len(source.paths) == len(target.paths) == 600
         assert Counter(source.labels)[1] == 50
     assert complete("ImageCLEF-DA", image_clef, "Caltech-256 -> Pascal").target_list == lists["p"]
+
+
+def test_a_check_of_image_clef_goes_by_its_lists(image_clef: Path):
+    root = image_clef.rename(image_clef.with_name("ImageCLEF-DA"))
+    found = check_root(root, quiet=True)
+    assert [(domain.name, domain.images, len(domain.class_counts)) for domain in found.domains] == [
+        ("c", 600, 12),
+        ("i", 600, 12),
+        ("p", 600, 12),
+    ]
+    assert not found.problems
+    (root / "list" / "pList.txt").unlink()
+    assert {domain.name for domain in check_root(root, quiet=True).domains} == {"b", "c", "i", "p"}
 
 
 def test_an_image_with_two_labels_is_packed_twice(image_clef: Path):

@@ -14,6 +14,7 @@ from tcm.data.benchmarks import Benchmark, recognised
 from tcm.data.domains import Domain
 from tcm.data.folders import domain_folders, existing_folder, files_below, read_domain
 from tcm.data.images import BadImage, content_hash, decode, is_image
+from tcm.data.layouts import listed_domains
 from tcm.data.reading import read_all
 from tcm.errors import InputError, shown
 
@@ -75,12 +76,16 @@ class Check:
 
 
 def check_root(root: Path, quiet: bool = False) -> Check:
-    """The check of every domain of root/<domain>/<class>/<image>."""
+    """The check of every domain of root/<domain>/<class>/<image>, or of a benchmark that is told by its lists."""
     root = existing_folder(root)
     folders = domain_folders(root)
     if not folders:
         raise InputError(f"{shown(root)} has no subfolder with images; <root>/<domain>/<class>/<image> is expected")
-    return check([read_domain(folder) for folder in folders], root_name=root.name, quiet=quiet)
+    domains = [read_domain(folder) for folder in folders]
+    # ImageCLEF-DA has images outside class folders: its lists tell the classes.
+    if any(-1 in domain.labels for domain in domains):
+        domains = listed_domains(root) or domains
+    return check(domains, root_name=root.name, quiet=quiet)
 
 
 def check(domains: Sequence[Domain], root_name: str = "", quiet: bool = False) -> Check:

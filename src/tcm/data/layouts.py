@@ -1,11 +1,12 @@
 """How the field's benchmarks lie on disk: a benchmark, its root folder and a task to the options of the data."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from tcm.data.benchmarks import Benchmark, PublishedDomain, Transfer, benchmark_named
-from tcm.data.domains import Listing, same_name, shortened
+from tcm.data.benchmarks import Benchmark, PublishedDomain, Transfer, benchmark_named, known
+from tcm.data.domains import Domain, Listing, same_name, shortened
 from tcm.data.folders import class_folders, existing_folder, read_folder
 from tcm.data.lists import domain_name, first_path, read_list
 from tcm.data.task import DataConfig
@@ -21,6 +22,13 @@ class Found(NamedTuple):
     source: Listing
     target: Listing
     folders: tuple[str, ...] = ()  # the names of all class folders, those without images too
+
+
+class Lists(NamedTuple):
+    """Domains in list files."""
+
+    start: Path | None  # to which the paths are relative, None if to each list's own folder
+    listings: list[Listing]
 
 
 def benchmark_data(benchmark: str, root: Path, task: str) -> DataConfig:
@@ -42,6 +50,13 @@ def benchmark_data(benchmark: str, root: Path, task: str) -> DataConfig:
     return found.config
 
 
+def listed_domains(root: Path) -> list[Domain]:
+    """All domains of the benchmark that the root is named for, by its list files; none if there are none."""
+    published = known(root.name)
+    found = _by_lists(root, published.domains) if published else None
+    return [listing.domain(listing.classes) for listing in found.listings] if found else []
+
+
 def _in_folders(root: Path, transfer: Transfer) -> Found | None:
     """The task in <root>/<domain>/<class>/<image>, None if the classes of both domains cannot be told from folders."""
     folders = [_domain_folder(root, domain) for domain in (transfer.source, transfer.target)]
@@ -59,8 +74,16 @@ def _in_folders(root: Path, transfer: Transfer) -> Found | None:
 
 def _in_lists(root: Path, transfer: Transfer) -> Found | None:
     """The task in two list files, None if there are none. Their paths are relative to the root or to their folder."""
-    files = [file for domain in (transfer.source, transfer.target) if (file := _list_file(root, domain))]
-    if len(files) < 2:
+    found = _by_lists(root, (transfer.source, transfer.target))
+    if not found:
+        return None
+    source, target = found.listings
+    return Found(DataConfig(root=found.start, source_list=source.where, target_list=target.where), source, target)
+
+
+def _by_lists(root: Path, domains: Sequence[PublishedDomain]) -> Lists | None:
+    files = [file for domain in domains if (file := _list_file(root, domain))]
+    if len(files) < len(domains):
         return None
     firsts = [first_path(file) for file in files]
     if all((root / path).is_file() for path in firsts):
@@ -68,12 +91,12 @@ def _in_lists(root: Path, transfer: Transfer) -> Found | None:
     elif all((file.parent / path).is_file() for file, path in zip(files, firsts, strict=True)):
         start = None
     else:
+        named, begun = (" and ".join(map(shown, several)) for several in (files, firsts))
         raise InputError(
-            f"the lists {shown(files[0])} and {shown(files[1])} begin with {shown(firsts[0])} and {shown(firsts[1])}, "
-            f"but these are not files below {shown(root)}; write the paths in the lists relative to that folder"
+            f"the lists {named} begin with {begun}, but these are not files below {shown(root)}; "
+            "write the paths in the lists relative to that folder"
         )
-    source, target = (read_list(file, start) for file in files)
-    return Found(DataConfig(root=start, source_list=files[0], target_list=files[1]), source, target)
+    return Lists(start, [read_list(file, start) for file in files])
 
 
 def _domain_folder(root: Path, domain: PublishedDomain) -> Path | None:
