@@ -57,6 +57,11 @@ def test_the_release_has_the_paper_s_parameters(found: Costs):
     assert release.modules.mega == pytest.approx(10.1, rel=0.02)
 
 
+def test_the_paper_s_figures_stand_beside_its_own_forms(found: Costs):
+    beside = [(cost.name, cost.preset) for cost in found.rows if cost.paper]
+    assert beside == [("dann", None), ("cdan", None), ("baseline", None), ("tcm", "paper"), ("tcm", "release")]
+
+
 def test_images_of_a_step_and_of_a_prediction(found: Costs):
     # Source and target with k counterfactuals each; two each; one each; one each.
     names = [("tcm", "paper"), ("tcm", "default"), ("tcm", "release"), ("baseline", None)]

@@ -54,8 +54,8 @@ class Cost(NamedTuple):
 
     @property
     def paper(self) -> Price | None:
-        """What the paper says of its modules."""
-        return PAPER.get(self.name)
+        """What the paper says of its modules; nothing of the forms of TCM that are not its own."""
+        return PAPER.get(self.name) if self.preset in (None, "paper", "release") else None
 
 
 class Costs(NamedTuple):
