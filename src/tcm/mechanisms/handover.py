@@ -68,7 +68,7 @@ def learned_as(folder: Path, task: Task) -> tuple[Side, Side]:
     learned = Run(folder).images()
     if learned in ([source, target], [target, source]):
         swapped = learned != [source, target]
-    else:  # the run does not say, or its images were changed before they were transported
+    else:  # the run does not say, or learned from other images
         index, _ = read_index(folder / "transported" / "source")
         swapped = index is not None and index.originals == target != source
     return ("target", "source") if swapped else SIDES

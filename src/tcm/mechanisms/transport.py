@@ -107,6 +107,10 @@ def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> 
         now, then = (shown(", ".join(names)) for names in (task.source.classes, classes))
         found = f"the classes of {shown(task.source.name)} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new --out")
+    learned = Run(folder).images()
+    if learned is not None and learned != [store.fingerprint for store in task]:
+        found = f"{shown(folder)} was trained on other images than its data holds now"
+        raise InputError(f"{found}; restore them or train again in a new --out")
     for store in task:
         try:
             config.bank.generator.require_side(store.size)
