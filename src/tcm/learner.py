@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 class Learner(nn.Module, ABC):
     """A model that the one training loop can train. Its state is its parameters, buffers and optimizers."""
 
-    rate_option: str  # the option that sets its learning rate, for the message when training diverges
+    rate_option: str  # the options that set its learning rates, in words, for the message when training diverges
     worth_compiling: int  # steps after which the time that `accelerate` takes is earned back on a GPU
 
     @abstractmethod

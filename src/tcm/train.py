@@ -84,7 +84,7 @@ def fit(
             batch = stream.batch(step)
             if fabric.device.type == "cuda":
                 torch.compiler.cudagraph_mark_step_begin()
-            with fabric.autocast():
+            with fabric.autocast(), overflow_told(run, step, learner):
                 losses = learner.update(batch, progress, optimizers)
             ledger.add(step, losses, len(batch.source) + len(batch.target))
 
@@ -155,6 +155,20 @@ def diverged(run: Run, learner: Learner, found: str) -> InputError:
     state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
     remedy = f"lower {learner.rate_option} in a new --out, or look for broken images with tcm data check"
     return InputError(f"{found}; {state}; {remedy}")
+
+
+@contextmanager
+def overflow_told(run: Run, step: int, learner: Learner) -> Iterator[None]:
+    """Ends the run where an optimizer has a factor that float32 cannot hold, which torch calls no more than an error.
+
+    The rate itself may still be within: Adam's first step divides it by 1 - beta1.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "without overflow" not in str(error):
+            raise
+        raise diverged(run, learner, f"step {step + 1} would change the weights by more than float32 holds") from error
 
 
 def stopped(run: Run, done: int, steps: int, number: int) -> Interrupted:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from mistakes import (
+    MECHANISMS,
     ODD,
     ODD_SHOWN,
     TRAIN,
@@ -198,6 +199,27 @@ def test_numbers_that_run_away_stop_the_run_and_keep_the_last_good_state(
         assert state.read_bytes() == kept
     else:
         assert not state.exists()
+
+
+HEAD = "train tcm --preset paper {folders} {small} --mechanisms {mechanisms} --out {here}/out --method.head.vae-lr 1e38"
+
+
+@pytest.mark.parametrize(
+    ("command", "rates"),
+    [
+        (HEAD, "--method.recipe.lr or --method.head.vae-lr"),
+        (MECHANISMS + "{folders} --bank.lr 3e38", "--bank.lr or --bank.critic-lr"),
+        (MECHANISMS + "{folders} --bank.critic-lr 3e38", "--bank.lr or --bank.critic-lr"),
+    ],
+)
+def test_a_rate_that_overflows_in_the_optimizer_stops_the_run(
+    world: World, capfd: pytest.CaptureFixture[str], command: str, rates: str
+):
+    said = refusal(capfd, world.words(command))
+    assert (
+        f"step 1 would change the weights by more than float32 holds; nothing was saved yet; lower {rates} in" in said
+    )
+    assert not (world.here / "out" / "model.safetensors").exists()
 
 
 def test_a_failed_prediction_leaves_the_old_table(world: World, capfd: pytest.CaptureFixture[str]):

@@ -78,7 +78,7 @@ class Scored(NamedTuple):
 class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
-    rate_option = "--bank.lr"
+    rate_option = "--bank.lr or --bank.critic-lr"
     worth_compiling = 500
     moved: Tensor
     wins: Tensor

@@ -140,6 +140,8 @@ class TCM(Method):
         width = config.recipe.bottleneck if config.features == "bottleneck" else problem.backbone.features
         self.alignment = config.alignment.build(width, problem.classes) if config.alignment.weight else None
         self.head = CausalHead(width, problem.classes, config.head) if config.head.weight else None
+        if self.head:
+            self.rate_option += " or --method.head.vae-lr"
         if not self.config.classifies:  # no weights that nothing trains
             del self.classifier
             if config.features == "backbone":
