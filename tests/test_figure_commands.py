@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tcm.cli import main
+from tcm.run import Run
 
 SMALL = "--backbone.name small --data.size 32 --data.crop 32"
 
@@ -82,8 +83,14 @@ def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         )
         == 0
     )
-    assert main(["figure", "k", f"{runs}/tcm", "--out", f"{tmp_path}/k.pdf"]) == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"a.svg", "k.pdf"}
+    said = refusal(["figure", "k", f"{runs}/tcm", "--out", f"{tmp_path}/k.pdf"], capsys)
+    assert "every run has k = 2, but the figure shows accuracy against k; name runs of tcm train tcm with" in said
+    assert {file.name for file in tmp_path.iterdir()} == {"a.svg"}
+    another = Run(shutil.copytree(runs / "tcm", tmp_path / "k3"))
+    tensors, about = another.load_model()
+    another.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
+    assert main(["figure", "k", f"{runs}/tcm", f"{tmp_path}/k3", "--out", f"{tmp_path}/k.pdf"]) == 0
+    assert (tmp_path / "k.pdf").read_bytes().startswith(b"%PDF")
     said = refusal(["figure", "k", f"{runs}/tcm", f"{runs}/mechanisms"], capsys)
     assert "/mechanisms holds no classifier; name the --out of a tcm train run" in said
     assert "/unfinished is not finished" in refusal(["figure", "accuracy", f"{runs}/unfinished"], capsys)

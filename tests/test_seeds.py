@@ -112,6 +112,7 @@ def test_a_band_is_drawn_around_a_mean_and_explained():
         ({"finished": False}, "second is not finished; repeat its command"),
         ({"accuracy": None}, "second has no target labels, so no accuracy"),
         ({}, "first and .*second are the same run; name one of them"),
+        ({"seed": 1}, "every run has k = 2, but .* name runs of tcm train tcm with different numbers of mechanisms"),
     ],
 )
 def test_runs_that_have_no_place_in_the_figure(second: dict[str, Any], says: str, tmp_path: Path):

@@ -99,7 +99,8 @@ def k(runs: tuple[Path, ...], out: Path = Path("k.png"), quiet: bool = False) ->
     """Draw the target accuracy of finished tcm runs against their number of mechanisms k (Table 4, Figure 6).
 
     Args:
-        runs: Folders of finished runs of tcm train tcm; each task and configuration is a line, seeds are a band.
+        runs: Folders of finished runs of tcm train tcm with several k; each task and configuration is a line, seeds
+            are a band.
         out: File for the figure: png, svg or pdf.
         quiet: Print nothing.
     """

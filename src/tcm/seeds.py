@@ -53,10 +53,12 @@ def accuracy_curves(folders: Sequence[Path]) -> dict[str, Curve]:
 def k_curves(folders: Sequence[Path]) -> dict[str, Curve]:
     """Target accuracy against the number of mechanisms, a line for each task and configuration (Table 4)."""
     runs = read_measured(folders)
+    remedy = "name runs of tcm train tcm with different numbers of mechanisms"
     for run in runs:
         if run.record.method != "tcm" or run.k is None:
-            found = f"{shown(run.record.folder)} is a run of {run.record.method}"
-            raise InputError(f"{found}; name runs of tcm train tcm with different numbers of mechanisms")
+            raise InputError(f"{shown(run.record.folder)} is a run of {run.record.method}; {remedy}")
+    if len({run.k for run in runs}) == 1:
+        raise InputError(f"every run has k = {runs[0].k}, but the figure shows accuracy against k; {remedy}")
     lines = grouped(runs, lambda run: (run.settings, *run.data))
     return {label: _against_k(line) for label, line in labelled(lines, with_k=False).items()}
 
