@@ -7,6 +7,7 @@ import torch
 from tcm.losses import (
     class_balance,
     classifier_discrepancy,
+    critic_error,
     domain_confusion,
     margin_disparity,
     multi_kernel_mmd,
@@ -181,3 +182,5 @@ def test_losses_of_half_precision_are_computed_in_single():
     assert class_balance(half) == class_balance(single)
     expected = margin_disparity(single, single, other_single, other_single, 4.0)
     assert margin_disparity(half, half, other, other, 4.0) == expected
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert critic_error(half, 1.0) == critic_error(single, 1.0)

@@ -115,7 +115,7 @@ def critic_error(verdicts: Tensor, truth: float) -> Tensor:
     L_d adds that of real images, 1, and that of transported ones, 0, whose mean over all k mechanisms is the paper's
     1/k sum. The factor 1/2 is CycleGAN's.
     """
-    return 0.5 * (verdicts - truth).square().mean()
+    return 0.5 * (in_single(verdicts) - truth).square().mean()
 
 
 def agreement(logits: Tensor, sharpness: float) -> Tensor:

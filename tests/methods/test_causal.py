@@ -271,6 +271,16 @@ def test_in_a_hurry_e_of_x_hat_stands_for_every_proxy(ridge: float):
     torch.testing.assert_close(alike.solved().predict(x, torch.rand(K, COUNT, FEATURES)), found)
 
 
+def test_predictions_under_autocast_keep_the_proxies_in_single_precision():
+    head, features = built(), random_views(3)
+    head.target.update(features.target[1:])
+    x, x_hat = (part.bfloat16() for part in (features.target[0], features.target[1:]))
+    found = head.solved()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(found.predict(x, x_hat), found.predict(x.float(), x_hat.float()))
+        assert torch.equal(found.predict_with_mean(x), found.predict_with_mean(x.float()))
+
+
 def test_evaluation_mode_solves_h_y_once_for_all_predictions(monkeypatch: pytest.MonkeyPatch):
     head, x = built(ridge=2.0), random_views().target[0]
     learning = head.solved().h_y

@@ -1,5 +1,6 @@
 import math
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tcm.methods.proxy import (
     LinearHeads,
     ProxyHeads,
     ProxyWeights,
+    Weighting,
     adjusted_logits,
     head_diagnostics,
     head_metrics,
@@ -163,6 +165,15 @@ def test_gaussian_weights_by_hand():
     expected = torch.tensor([[1.0], [1 / math.e]], dtype=torch.float64) / (1 + 1 / math.e)
     torch.testing.assert_close(weights(x_hat), expected)
     torch.testing.assert_close(weights.average(x_hat, "gaussian"), (expected.float()[..., None] * x_hat).sum(dim=0))
+
+
+@pytest.mark.parametrize("weighting", get_args(Weighting))
+def test_proxies_of_half_precision_are_averaged_in_single(weighting: Weighting):
+    weights = ProxyWeights(64)
+    weights.update(torch.randn(4, 30, 64))
+    half = torch.randn(4, 5, 64).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(weights.average(half, weighting), weights.average(half.float(), weighting))
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tcm.losses import vae_loss
+from tcm.losses import in_single, vae_loss
 from tcm.methods.proxy import (
     ProxyFunction,
     ProxyHeads,
@@ -141,8 +141,8 @@ class SolvedHead(NamedTuple):
     def predict(self, x: Tensor, x_hat: Tensor, weighting: Weighting | None = None) -> Tensor:
         """P(Y | do(X)) of target images, Eq. (5), as logits: x [batch, features], x_hat [k, batch, features]."""
         proxy = self.head.target.average(x_hat, weighting or self.head.config.weighting)
-        return adjusted_logits(self.h_y, x, proxy.to(x.dtype))
+        return adjusted_logits(self.h_y, x, proxy)
 
     def predict_with_mean(self, x: Tensor) -> Tensor:
         """The same with E[x_hat] for every image, which needs no counterfactuals."""
-        return adjusted_logits(self.h_y, x, self.head.target.mean.to(x.dtype))
+        return adjusted_logits(self.h_y, x, self.head.target.mean.to(in_single(x).dtype))

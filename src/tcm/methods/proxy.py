@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tcm.losses import in_single
 from tcm.nn.heads import initialise_kaiming
 
 Weighting = Literal["gaussian", "uniform", "mean"]
@@ -153,8 +154,9 @@ class ProxyWeights(nn.Module):
         """The proxy [batch, features] at which h_y is Eq. (5)'s sum over counterfactuals [k, batch, features].
 
         h_y is linear in x_hat, so the weighted sum of logits is h_y at the weighted mean. "mean" is E[x_hat], the same
-        for all images and without a gradient: what the authors' code does.
+        for all images and without a gradient: what the authors' code does. In single precision at least.
         """
+        x_hat = in_single(x_hat)
         if weighting == "mean":
             return self.mean.to(x_hat.dtype).expand(x_hat.shape[1:])
         if weighting == "uniform":
