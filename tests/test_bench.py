@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tiny_suite import ended, suite
+from tiny_suite import ended, repeated, suite
 
 from tcm.bench import run_suite
 from tcm.errors import InputError
@@ -68,7 +68,7 @@ def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Pa
 def test_finished_runs_are_not_repeated(alone: Path):
     before = {file: file.stat().st_mtime_ns for file in alone.rglob("model.safetensors")}
     assert len(before) == 3
-    assert ended(suite(alone))[0] == 0
+    assert repeated(alone)[0] == 0
     assert {file: file.stat().st_mtime_ns for file in alone.rglob("model.safetensors")} == before
 
 
@@ -94,20 +94,20 @@ def test_a_run_that_fails_is_told_and_the_rest_stand(alone: Path):
     before, erm = rows(alone), alone / "runs/digits/erm-s0"
     (erm / "model.safetensors").unlink()
     (erm / "state.pt").write_bytes(b"nonsense")
-    code, said, complained = ended(suite(alone))
+    code, said, complained = repeated(alone)
     assert code == 1
     (line,) = complained.strip().splitlines()
     assert line.startswith("failed: runs/digits/erm-s0: ")
     assert "state.pt is damaged" in line
     assert "tcm" in said
     (erm / "state.pt").unlink()
-    assert ended(suite(alone))[0] == 0
+    assert repeated(alone)[0] == 0
     assert rows(alone) == before
 
 
 def test_a_suite_of_another_configuration_is_refused_and_nothing_is_lost(alone: Path):
     before = rows(alone)
-    code, _, complained = ended(suite(alone, "--batch", "16"))
+    code, _, complained = repeated(alone, "--batch", "16")
     assert code == 2
     assert "holds a run with another configuration (batch: 8 -> 16)" in complained
     assert rows(alone) == before
@@ -124,7 +124,7 @@ def test_a_store_of_another_version_is_refused(alone: Path):
     store = alone / "results.csv"
     text = store.read_text()
     store.write_text(text.replace("\n1,", "\n0,"))
-    code, _, complained = ended(suite(alone))
+    code, _, complained = repeated(alone)
     assert code == 2
     assert "results.csv" in complained
     assert store.read_text() == text.replace("\n1,", "\n0,")
@@ -133,7 +133,7 @@ def test_a_store_of_another_version_is_refused(alone: Path):
 
 def test_a_wrong_store_is_found_before_the_work(tmp_path: Path):
     (tmp_path / "results.csv").write_text("no,such,columns\n1,2,3\n")
-    code, _, complained = ended(suite(tmp_path))
+    code, _, complained = repeated(tmp_path)
     assert code == 2
     assert complained.count("\n") == 1
     assert "the columns differ" in complained

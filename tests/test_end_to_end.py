@@ -16,7 +16,7 @@ from tcm.methods import preset_method
 
 
 def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "30", "-q"]) == 0
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "4", "-q"]) == 0
     shown = capsys.readouterr().out
     page = tmp_path / "demo" / "report" / "index.html"
     assert str(page) in shown

@@ -1,5 +1,6 @@
 """Real processes, real signals: whatever happens to a run, repeating its command gives the same model."""
 
+import io
 import os
 import resource
 import signal
@@ -7,9 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from tcm.cli import main
 
 STEPS = 60
 COMMAND = [sys.executable, "-m", "tcm.cli", "train", "erm", "--data.benchmark", "digits", "--steps", str(STEPS)]
@@ -46,9 +50,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     code, stdout, stderr = finish(out)
     assert code == 0, stderr
     assert "target accuracy" in stdout.replace("\n", " ") or "accuracy" in stdout
-    again, said, _ = finish(out)
-    assert again == 0
-    assert "is finished; nothing to do" in said
+    with redirect_stdout(io.StringIO()) as said:
+        assert main([*COMMAND[3:], "--out", str(out)]) == 0
+    assert "is finished; nothing to do" in said.getvalue()
     return (out / "model.safetensors").read_bytes()
 
 
