@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tcm.data.augment import as_stored
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, memory_told, shown
 from tcm.evaluate import centred
 from tcm.mechanisms.gallery import spread_over_classes
 from tcm.methods.method import Method
@@ -81,6 +81,7 @@ def activation_maps(method: Method, images: Tensor, classes: Tensor) -> tuple[Te
     return found.unflatten(0, (-1, len(images))), recording.images.unflatten(0, (-1, len(images)))
 
 
+@memory_told("the figure", "free some, or try --device cpu")
 def compare_runs(folders: Sequence[Path], images: int, device: str = "auto", quiet: bool = False) -> Comparison:
     """That many target images on which the two runs differ, and where each of them looks."""
     if images < 1:

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from tcm.data.task import Task
-from tcm.errors import InputError
+from tcm.errors import InputError, memory_told
 from tcm.evaluate import centred
 from tcm.mechanisms.gallery import spread_over_classes
 from tcm.methods.method import Method
@@ -50,6 +50,7 @@ class Embedding(NamedTuple):
     domains: tuple[str, str]
 
 
+@memory_told("the figure", "free some, or try --device cpu")
 def embed_runs(folders: Sequence[Path], device: str = "auto", quiet: bool = False) -> list[Embedding]:
     """The features of the same images under each of the runs."""
     opened = open_side_by_side(folders, device, quiet)

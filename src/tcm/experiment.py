@@ -15,7 +15,7 @@ from tcm.config import from_json, to_json
 from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import derived_seed
 from tcm.data.task import Task, load_task
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, memory_told, shown
 from tcm.evaluate import Judged, accuracies, centred, judged
 from tcm.mechanisms.handover import Handover, open_handover, rebuilt_inverse
 from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
@@ -25,7 +25,7 @@ from tcm.outcome import write_outcome
 from tcm.run import Run
 from tcm.select import scores
 from tcm.settings import RunConfig, make_fabric, open_run, open_stream, place, require_usable
-from tcm.train import fit
+from tcm.train import LESS_MEMORY, fit
 
 M = TypeVar("M", bound=MethodConfig)
 
@@ -73,6 +73,7 @@ class Trained(NamedTuple):
     method: Method
 
 
+@memory_told("training", LESS_MEMORY)
 def train(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
     """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
     if not isinstance(config.method, METHODS.get(name, ())):
@@ -182,6 +183,7 @@ def load_trained(folder: Path) -> Trained:
     return Trained(name, config, classes, method.eval())
 
 
+@memory_told("evaluating", "free some, or try --device cpu")
 def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Evaluates a finished run again on its own data and writes the result into its folder."""
     trained = load_trained(folder)

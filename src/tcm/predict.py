@@ -9,7 +9,7 @@ import torch
 from tcm.data.folders import images_below
 from tcm.data.images import BadImage, decode, resized
 from tcm.data.reading import read_all
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, memory_told, shown
 from tcm.evaluate import BATCH, probabilities
 from tcm.experiment import load_trained
 from tcm.settings import make_fabric
@@ -17,6 +17,7 @@ from tcm.settings import make_fabric
 Row = tuple[str, str, float]  # path, class, confidence
 
 
+@memory_told("predicting", "free some, or try --device cpu")
 def predict_folder(
     run: Path, folder: Path, device: str, quiet: bool, fast: bool = False
 ) -> tuple[list[Row], list[tuple[str, str]]]:

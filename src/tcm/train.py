@@ -19,6 +19,8 @@ from tcm.learner import Batch, Learner
 from tcm.progress import ProgressDisplay
 from tcm.run import Run
 
+LESS_MEMORY = "lower --batch, --data.crop or a network's width in a new --out, or repeat the command where more is free"
+
 
 class Batches(Protocol):
     """Batches as a pure function of the step."""

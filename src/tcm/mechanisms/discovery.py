@@ -9,7 +9,7 @@ import torch
 from tcm.config import from_json, to_json
 from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
-from tcm.errors import InputError
+from tcm.errors import InputError, memory_told
 from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.census import Census
 from tcm.mechanisms.distance import Watch, WatchConfig
@@ -18,7 +18,7 @@ from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.run import Run
 from tcm.settings import RunConfig, free_memory, open_run, open_stream, place, require_usable
-from tcm.train import fit
+from tcm.train import LESS_MEMORY, fit
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
 MOST = 8  # mechanisms with which --k auto starts
@@ -95,6 +95,7 @@ class Discovered(NamedTuple):
     bank: MechanismBank
 
 
+@memory_told("training", LESS_MEMORY)
 def discover(config: DiscoveryConfig, out: Path, quiet: bool = False) -> bool:
     """Trains the mechanisms in the folder `out`, from where it stopped; False if they were finished already."""
     config = config.resolved()

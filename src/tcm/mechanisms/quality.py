@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tcm.errors import InputError
+from tcm.errors import InputError, memory_told
 from tcm.mechanisms.distance import Frechet, comparing_network, fitting_batch, frechet, singly_and_together
 from tcm.mechanisms.reader import Readability, readability
 from tcm.mechanisms.transport import open_for_transport
@@ -19,6 +19,7 @@ class Quality(NamedTuple):
     readability: Readability | None  # of the digits alone
 
 
+@memory_told("measuring", "free some, or try --device cpu")
 def run_quality(
     folder: Path, backbone: BackboneConfig, images: int, device: str = "auto", quiet: bool = False
 ) -> Quality:

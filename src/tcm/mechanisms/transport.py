@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
-from tcm.errors import InputError, Interrupted, shown
+from tcm.errors import InputError, Interrupted, memory_told, shown
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms
@@ -192,13 +192,10 @@ def _fill(
 
     with ThreadPoolExecutor(1, "write") as behind:
         for start, pixels in zip(starts, _read_ahead(images, starts, batch, device), strict=True):
-            try:
+            with memory_told(f"--batch {batch}", "repeat the command with a smaller one"):
                 made = make(filled_up(pixels, batch)) if pixels.is_cuda else make(pixels)
                 made = Carried(*(part[: len(pixels)] for part in made))
                 waiting.append(behind.submit(write, start, _Landed(made)))
-            except torch.OutOfMemoryError as error:
-                found = f"--batch is {batch}, more than the memory of the device holds"
-                raise InputError(f"{found}; repeat the command with a smaller --batch") from error
             if len(waiting) > IN_FLIGHT:
                 waiting.popleft().result()
                 show()
