@@ -16,7 +16,8 @@ from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
 
 T = TypeVar("T")
-BATCH = 256
+BATCH = 256  # images at once, of small ones
+PIXELS = 32 * 224**2  # and of larger ones: with k = 4 their counterfactuals take some 3 GB
 
 
 class Scores(NamedTuple):
@@ -26,12 +27,13 @@ class Scores(NamedTuple):
     mean_class_accuracy: float  # mean over classes of the share of the class's images that are right
 
 
-def centred(images: Tensor, crop: int, device: torch.device, batch: int = BATCH) -> Iterator[Tensor]:
+def centred(images: Tensor, crop: int, device: torch.device) -> Iterator[Tensor]:
     """Batches of uint8 images [n, size, size, 3], centre-cropped, as a method sees them on its device.
 
     Of counterfactuals [n, k, size, size, 3] the batches are [k, batch, 3, crop, crop].
     """
     size, take = images.shape[-2], cut if images.ndim == 4 else cut_all
+    batch = max(min(BATCH, PIXELS // crop**2), 1)
     for indices in torch.arange(len(images), device=images.device).split(batch):
         cuts = centre_cuts(len(indices), size, crop).to(images.device)
         yield as_input(take(images, squares(indices, cuts, size, crop)).to(device))
@@ -52,24 +54,22 @@ class Judged(NamedTuple):
     target: Predicted
 
 
-def passes(fabric: Fabric, read: Callable[[Tensor], T], images: Tensor, crop: int, batch: int) -> Iterator[T]:
+def passes(fabric: Fabric, read: Callable[[Tensor], T], images: Tensor, crop: int) -> Iterator[T]:
     """What `read` makes of each batch of centre-cropped images. The method must be in evaluation mode."""
-    for some in centred(images, crop, fabric.device, batch):
+    for some in centred(images, crop, fabric.device):
         # Compiling for evaluation would cost more than the few passes take.
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"), fabric.autocast():
             found = read(some)
         yield found
 
 
-def predicted(
-    fabric: Fabric, answer: Callable[[Tensor], Answer], images: Tensor, crop: int, batch: int = BATCH
-) -> Predicted:
+def predicted(fabric: Fabric, answer: Callable[[Tensor], Answer], images: Tensor, crop: int) -> Predicted:
     """Class probabilities and features of uint8 images [n, size, size, 3], centre-cropped, in one pass."""
     found = [
         Predicted(
             _sure(some.logits), some.features.float(), {name: _sure(logits) for name, logits in some.others.items()}
         )
-        for some in passes(fabric, answer, images, crop, batch)
+        for some in passes(fabric, answer, images, crop)
     ]
     return Predicted(
         _joined(some.probabilities for some in found),
@@ -89,11 +89,9 @@ def judged(fabric: Fabric, method: Method, task: Task, crop: int) -> Judged:
     )
 
 
-def probabilities(
-    fabric: Fabric, predict: Callable[[Tensor], Tensor], images: Tensor, crop: int, batch: int = BATCH
-) -> Tensor:
+def probabilities(fabric: Fabric, predict: Callable[[Tensor], Tensor], images: Tensor, crop: int) -> Tensor:
     """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped."""
-    return _joined(_sure(logits) for logits in passes(fabric, predict, images, crop, batch))
+    return _joined(_sure(logits) for logits in passes(fabric, predict, images, crop))
 
 
 def _sure(logits: Tensor) -> Tensor:

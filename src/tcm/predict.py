@@ -40,7 +40,7 @@ def predict_folder(
 
     def classify() -> None:
         images = torch.from_numpy(np.stack([image for _, image in waiting]))
-        found = probabilities(fabric, predict, images, crop, min(BATCH, len(images)))
+        found = probabilities(fabric, predict, images, crop)
         confidences, guesses = found.max(dim=1)
         names = [trained.classes[guess] for guess in guesses.tolist()]
         rows.extend(zip([path for path, _ in waiting], names, confidences.tolist(), strict=True))
