@@ -76,6 +76,11 @@ def test_lines_that_no_word_tells_apart_have_the_folder_s_name(tmp_path: Path):
     assert list(accuracy_curves(folders)) == ["dann, lr-1", "dann, lr-2"]
 
 
+def test_a_preset_is_told_even_where_it_is_the_only_one(tmp_path: Path):
+    folders = [write_run(tmp_path / "a", 0.5, method="dann"), write_run(tmp_path / "b", 0.6, k=4, preset="release")]
+    assert list(accuracy_curves(folders)) == ["dann", "tcm, release"]
+
+
 def test_k_is_read_from_the_model(tmp_path: Path):
     accuracies = {(1, 0): 0.5, (1, 1): 0.7, (5, 0): 0.8, (3, 0): 0.9}
     folders = [write_run(tmp_path / f"{k}-{seed}", value, k=k, seed=seed) for (k, seed), value in accuracies.items()]

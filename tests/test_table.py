@@ -93,6 +93,11 @@ def test_lines_are_named_by_what_tells_them_apart():
     assert figures(table_of(rows), "dann, evaluate-every 7, steps 100")["I>P"].seeds == 2
 
 
+def test_a_preset_is_told_even_where_it_is_the_only_one():
+    assert names(table_of([result(70), result(71, method="tcm", preset="release", k="4")])) == ["dann", "tcm, release"]
+    assert names(table_of([result(71, method="tcm", k="4")])) == ["tcm"]
+
+
 def test_the_preset_of_mechanisms_stands_for_their_settings():
     def with_bank(accuracy: float, preset: str, cycle: float, seed: int) -> dict[str, str]:
         learned = {"name": f"{preset}-{seed}", "preset": preset, "k": 4, "bank": {"cycle": cycle}}

@@ -94,11 +94,13 @@ def grouped(runs: Sequence[Measured], key: Callable[[Measured], object]) -> list
 
 
 def labelled(lines: Sequence[list[Measured]], with_k: bool = True) -> dict[str, list[Measured]]:
-    """A label for each line: the method, and as much more as tells the lines apart; then how many seeds it has."""
+    """A label for each line: the method, and as much more as tells the lines apart; then how many seeds it has. A
+    preset that is not the default is always told: the bare name means the default."""
     first = [line[0] for line in lines]
+    presets = [str(run.record.config.get("preset", "")) if run.record.method in WITH_PRESETS else "" for run in first]
     parts: list[list[str]] = [
         [" → ".join(run.record.task) for run in first],
-        [str(run.record.config.get("preset", "")) if run.record.method in WITH_PRESETS else "" for run in first],
+        presets,
         [f"k = {run.k}" if run.k and with_k else "" for run in first],
         [f"{run.record.config['steps']} steps" for run in first],
         [run.record.folder.resolve().name for run in first],
@@ -108,7 +110,7 @@ def labelled(lines: Sequence[list[Measured]], with_k: bool = True) -> dict[str, 
         # Only what differs among lines that are still called alike.
         meant = {label: {more for one, more in zip(labels, part, strict=True) if one == label} for label in labels}
         labels = [
-            f"{label}, {more}" if more and len(meant[label]) > 1 else label
+            f"{label}, {more}" if more and (len(meant[label]) > 1 or (part is presets and more != "default")) else label
             for label, more in zip(labels, part, strict=True)
         ]
     labels = [f"{label}{_seeds(line)}" for label, line in zip(labels, lines, strict=True)]

@@ -147,6 +147,7 @@ def with_options(data: DataConfig, config: SuiteConfig) -> DataConfig:
 def in_suite_options(job: Job, message: str) -> str:
     """What a run says of its options, in those of tcm bench: --area where the run's is --data.area."""
     if isinstance(job.config, DiscoveryConfig):
+        message = message.replace(" or --bank.critic-lr", "")  # a suite's --mechanisms.lr is that of the critics, too
         message = STAGE_1_OPTIONS.sub(r"--mechanisms.\1", message).replace("--watch.backbone", "--backbone")
     else:
         entry = next(name for name, entry in ENTRIES.items() if entry == (job.method, job.config.preset))

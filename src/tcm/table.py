@@ -119,11 +119,12 @@ class Setting(NamedTuple):
         return Setting(row["method"], row["preset"], row["k"], tuple(sorted(rest.items())))
 
     def name(self, rivals: Iterable["Setting"]) -> str:
-        """The method, with as much of the setting as tells it from the rivals."""
+        """The method, with as much of the setting as tells it from the rivals. A preset that is not the default is
+        always told: the bare name means the default."""
         rivals = list(rivals)
         same = [rival for rival in rivals if rival.method == self.method]
         parts = [self.method]
-        if len({rival.preset for rival in same}) > 1:
+        if self.preset not in ("", "default") or len({rival.preset for rival in same}) > 1:
             parts.append(self.preset)
         if len({rival.k for rival in same}) > 1 and self.k:
             parts.append(f"k = {self.k}")
