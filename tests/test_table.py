@@ -93,6 +93,16 @@ def test_lines_are_named_by_what_tells_them_apart():
     assert figures(table_of(rows), "dann, evaluate-every 7, steps 100")["I>P"].seeds == 2
 
 
+def test_crops_are_told_to_other_methods_too():
+    rows = [result(70, method="mcd", data={"area": 0.08}), result(71, method="dan", data={"area": None})]
+    assert names(table_of(rows)) == ["mcd, data.area 0.08", "dan"]
+
+
+def test_the_caption_says_how_long_all_were_trained():
+    assert "one seed, 1,000 steps." in table_of([result(70, steps=1000), result(71, method="dan", steps=1000)]).caption
+    assert "steps" not in table_of([result(70, steps=1000), result(71, method="dan", steps=2000)]).caption
+
+
 def test_a_preset_is_told_even_where_it_is_the_only_one():
     assert names(table_of([result(70), result(71, method="tcm", preset="release", k="4")])) == ["dann", "tcm, release"]
     assert names(table_of([result(71, method="tcm", k="4")])) == ["tcm"]

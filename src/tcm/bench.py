@@ -214,4 +214,5 @@ def last_words(log: Path, exit_code: int | None) -> str:
     said = [line.strip() for line in lines if line.strip()]
     if said and exit_code != -9:
         return f"{shown(said[-1].removeprefix('error: '))} ({log})"
-    return f"its process ended with {exit_code} ({log})"
+    ended = "was killed, perhaps for want of memory" if exit_code == -9 else f"ended with {exit_code}"
+    return f"its process {ended} ({log})"

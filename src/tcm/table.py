@@ -33,6 +33,9 @@ ORACLE_NOTE = "oracle: selected by accuracy on the target's labels, which nobody
 # What runs of one line may differ in, beside the settings that change nothing: seed, task and where things lie.
 PLACES = ("benchmark", "root", "source", "target", "source_dir", "target_dir", "source_list", "target_list")
 VARYING = frozenset({"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *ALIKE_KEYS})
+# What is told wherever any two lines differ in it: a method may only have been trained longer than another, or on other
+# crops.
+TOLD = ("steps", "data.area")
 STAGE_1_STEPS = "mechanisms.steps"
 
 
@@ -67,6 +70,7 @@ class ResultTable:
     selection: str
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
+    steps: int | None = None  # of all runs alike; None where lines differ in them, and name theirs
 
     @property
     def seeds(self) -> int:
@@ -86,8 +90,9 @@ class ResultTable:
         """What the figures are, and how the models were selected."""
         metrics = " and ".join(dict.fromkeys(METRICS[column.metric] for column in self.columns))
         many = f"mean ± sample standard deviation over {self.seeds} seeds" if self.seeds > 1 else "one seed"
+        length = f", {self.steps:,} steps" if self.steps else ""
         rule = {"last": "last (the last iterate)"}.get(self.selection, self.selection)
-        return f"{self.benchmark}: {metrics} on the target in %, {many}. Selection: {rule}."
+        return f"{self.benchmark}: {metrics} on the target in %, {many}{length}. Selection: {rule}."
 
     @property
     def notes(self) -> list[str]:
@@ -130,9 +135,8 @@ class Setting(NamedTuple):
             parts.append(f"k = {self.k}")
         alike = [dict(rival.rest) for rival in same if rival[:3] == self[:3]]
         keys = dict.fromkeys(key for rival in alike for key in rival)
-        # Steps are told wherever lines differ in them: a method may only have been trained longer than another.
         everyone = [dict(rival.rest) for rival in rivals]
-        among = {key: everyone if key == "steps" else alike for key in keys}
+        among = {key: everyone if key in TOLD else alike for key in keys}
         differing = [key for key, them in among.items() if len({rival.get(key) for rival in them}) > 1]
         if "mechanisms.preset" in differing:  # it stands for the whole bank
             differing = [key for key in differing if not key.startswith("mechanisms.bank.")]
@@ -196,7 +200,9 @@ def _table(benchmark: str, rows: Sequence[Row], selection: str, quoted: bool) ->
                 name, kind = setting.name(settings), "oracle" if rule == ORACLE else "measured"
                 cells = (_cell(members, column, tasks) for column in columns)
                 lines.append(Line(name, kind, tuple(cells)))
-    return ResultTable(benchmark, selection, columns, tuple(lines))
+    lengths = {dict(setting.rest).get("steps") for setting in settings}
+    steps = json.loads(lengths.pop() or "null") if len(lengths) == 1 else None
+    return ResultTable(benchmark, selection, columns, tuple(lines), steps)
 
 
 def _quoted_line(row: Quoted, columns: Sequence[Column]) -> Line:
