@@ -5,15 +5,17 @@ python benchmarks/agreement.py benchmarks/results/office-home-10000-details.csv 
 """
 
 import argparse
-import csv
 import math
 import sys
 from collections import defaultdict
 from pathlib import Path
 
+from details import Detail
 from rich.console import Console
 from rich.table import Table
 
+from tcm.errors import InputError
+from tcm.results import read_table
 from tcm.select import ACCURACY, agreement
 
 Evaluations = dict[int, dict[str, float]]
@@ -22,11 +24,10 @@ Evaluations = dict[int, dict[str, float]]
 def read(file: Path) -> dict[str, dict[str, Evaluations]]:
     """Evaluations by step, by run, by task: those with a target accuracy, which a score can agree with."""
     tasks: dict[str, dict[str, Evaluations]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
-    with file.open(newline="") as lines:
-        for line in csv.DictReader(lines):
-            task, _, run = line["run"].partition(", ")
-            if line["name"].startswith("select/") or line["name"] == ACCURACY:
-                tasks[task][run][int(line["step"])][line["name"]] = float(line["value"])
+    for line in read_table(file, Detail._fields):
+        task, _, run = line["run"].partition(", ")
+        if line["name"].startswith("select/") or line["name"] == ACCURACY:
+            tasks[task][run][int(line["step"])][line["name"]] = float(line["value"])
     judged = {task: {name: run for name, run in runs.items() if is_judged(run)} for task, runs in tasks.items()}
     return {task: runs for task, runs in judged.items() if runs}
 
@@ -55,7 +56,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("details", type=Path, help="CSV that benchmarks/details.py wrote")
     console = Console()
-    tasks = read(parser.parse_args().details)
+    try:
+        tasks = read(parser.parse_args().details)
+    except InputError as error:
+        sys.exit(f"error: {error}")
     if not tasks:
         sys.exit("error: no run of this file has a target accuracy; name the details of runs whose target has labels")
     for task, runs in tasks.items():

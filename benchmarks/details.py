@@ -10,13 +10,15 @@ the same name and seed are replaced.
 
 import argparse
 import csv
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tcm.errors import InputError
-from tcm.run import Run, read_json
+from tcm.results import read_table
+from tcm.run import Run, read_json, write_atomically
 
 
 class Detail(NamedTuple):
@@ -65,23 +67,21 @@ def main() -> None:
     parser.add_argument("--to", type=Path, required=True, help="CSV that the lines are added to")
     options = parser.parse_args()
     try:
-        found = [detail for folder in options.runs for detail in details(folder)]
+        add_details(options.to, [detail for folder in options.runs for detail in details(folder)])
     except InputError as error:
         sys.exit(f"error: {error}")
+
+
+def add_details(file: Path, found: list[Detail]) -> None:
+    """Adds the numbers to the CSV, which is replaced whole; those that it has of the same runs and seeds go."""
     renewed = {(detail.run, str(detail.seed)) for detail in found}
-    kept = [line for line in stored(options.to) if (line["run"], line["seed"]) not in renewed]
-    with options.to.open("w", newline="") as file:
-        writer = csv.DictWriter(file, Detail._fields, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *(detail._asdict() for detail in found)])
-
-
-def stored(file: Path) -> list[dict[str, str]]:
-    """The lines that the CSV already has."""
-    if not file.exists():
-        return []
-    with file.open(newline="") as lines:
-        return list(csv.DictReader(lines))
+    there = read_table(file, Detail._fields) if file.exists() else []
+    kept = [line for line in there if (line["run"], line["seed"]) not in renewed]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, Detail._fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([*kept, *(detail._asdict() for detail in found)])
+    write_atomically(file, text.getvalue().encode())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ def write_run(folder: Path, accuracies: list[float], **data: str) -> Path:
 
 def run_script(monkeypatch: pytest.MonkeyPatch, name: str, *words: object) -> None:
     monkeypatch.setattr("sys.argv", [name, *map(str, words)])
+    monkeypatch.syspath_prepend(BENCHMARKS)  # as Python does with the folder of a script
     runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
 
 
@@ -73,3 +74,14 @@ def test_a_folder_without_a_run_is_one_line_and_leaves_the_csv_as_it_is(
         with pytest.raises(SystemExit, match=r"error: .*gone is no run folder"):
             run_script(monkeypatch, script, tmp_path / "gone", "--to", store)
     assert store.read_text() == "as it was"
+
+
+def test_a_csv_of_something_else_is_one_line_and_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, run = tmp_path / "other.csv", write_run(tmp_path / "run", [0.2, 0.4], source="A", target="B")
+    store.write_text("no,such,columns\n1,2,3\n")
+    for script, words in (("details.py", (run, "--to", store)), ("agreement.py", (store,))):
+        with pytest.raises(SystemExit, match=r"error: .*other.csv is no such table .*the columns differ"):
+            run_script(monkeypatch, script, *words)
+    assert store.read_text() == "no,such,columns\n1,2,3\n"
+    with pytest.raises(SystemExit, match=r"error: .*gone.csv cannot be read"):
+        run_script(monkeypatch, "agreement.py", tmp_path / "gone.csv")

@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import io
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -160,7 +159,7 @@ def add_rows(
     """
     rows = list(rows)
     with _locked(file):
-        there = _read(file, columns) if file.exists() else []
+        there = read_table(file, columns) if file.exists() else []
         kept = {tuple(row[name] for name in key): row for row in [*there, *rows]}
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, columns)
@@ -173,12 +172,13 @@ def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
     """The rows of one or more stores; a row that is in several is taken from the last."""
     rows = []
     for file in files:
-        for number, found in enumerate(_read(file, COLUMNS), start=1):
+        for number, found in enumerate(read_table(file, COLUMNS), start=1):
             try:
-                json.loads(found["config"])
+                if not isinstance(json.loads(found["config"]), dict):
+                    raise ValueError("its config is no JSON object")
                 [int(found[name] or 0) for name in ("k", "seed")]
-                if not all(math.isfinite(float(found[name] or 0)) for name in ("accuracy", "mean_class_accuracy")):
-                    raise ValueError("an accuracy is not finite")
+                if not all(0 <= float(found[name] or 0) <= 100 for name in ("accuracy", "mean_class_accuracy")):
+                    raise ValueError("an accuracy is not between 0 and 100")
             except ValueError as error:
                 raise InputError(f"{shown(file)}: row {number} is damaged ({error}); mend or remove it") from error
             rows.append(found)
@@ -197,7 +197,8 @@ def _locked(file: Path) -> Iterator[None]:
         yield
 
 
-def _read(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+def read_table(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a CSV that has these columns; an error if it has others."""
     try:
         with file.open(newline="", encoding="utf-8") as handle:
             reader = csv.DictReader(handle)

@@ -41,7 +41,9 @@ CASES = (
     ),
     Case("table without accuracies", TABLE, ("no accuracies", "no labels"), store(accuracy="")),
     Case("table with a wrong number", TABLE, ("/s.csv: row 1 is damaged", "'many'", "mend"), store(accuracy="many")),
-    Case("table with a NaN", TABLE, ("/s.csv: row 1 is damaged (an accuracy is not finite)",), store(accuracy="nan")),
+    Case("table with a NaN", TABLE, ("/s.csv: row 1 is damaged", "not between 0 and 100"), store(accuracy="nan")),
+    Case("table with too much", TABLE, ("row 1 is damaged", "not between 0 and 100"), store(accuracy="101")),
+    Case("table without settings", TABLE, ("row 1 is damaged (its config is no JSON object)",), store(config="3")),
     Case("table onto a folder", TABLE + " --out {here}", ("--out", "it is a folder", "choose another file"), store()),
     Case("table in a missing folder", TABLE + " --out {here}/no/x", ("--out", "/no/x", "choose another file"), store()),
 )
