@@ -81,6 +81,15 @@ def test_a_preset_is_told_even_where_it_is_the_only_one(tmp_path: Path):
     assert list(accuracy_curves(folders)) == ["dann", "tcm, release"]
 
 
+def test_no_line_is_lost_where_folders_have_one_name(tmp_path: Path):
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "fast").mkdir()
+    folders = [
+        write_run(tmp_path / way / "dann-s0", lr, method="dann", lr=lr) for way, lr in (("slow", 0), ("fast", 1))
+    ]
+    assert list(accuracy_curves(folders)) == ["dann, slow/dann-s0", "dann, fast/dann-s0"]
+
+
 def test_k_is_read_from_the_model(tmp_path: Path):
     accuracies = {(1, 0): 0.5, (1, 1): 0.7, (5, 0): 0.8, (3, 0): 0.9}
     folders = [write_run(tmp_path / f"{k}-{seed}", value, k=k, seed=seed) for (k, seed), value in accuracies.items()]

@@ -14,7 +14,7 @@ from tcm.figures.curves import Curve, curve
 from tcm.methods import WITH_PRESETS
 from tcm.report.record import Evaluation, Record, read_record
 from tcm.run import ALIKE_KEYS, Run
-from tcm.side_by_side import require_distinct
+from tcm.side_by_side import folder_names, require_distinct
 
 
 class Measured(NamedTuple):
@@ -103,7 +103,7 @@ def labelled(lines: Sequence[list[Measured]], with_k: bool = True) -> dict[str, 
         presets,
         [f"k = {run.k}" if run.k and with_k else "" for run in first],
         [f"{run.record.config['steps']} steps" for run in first],
-        [run.record.folder.resolve().name for run in first],
+        folder_names([run.record.folder for run in first]),
     ]
     labels = [run.record.method for run in first]
     for part in parts:

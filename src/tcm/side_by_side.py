@@ -56,4 +56,11 @@ def run_titles(runs: Sequence[Trained], folders: Sequence[Path]) -> list[str]:
     names = [run.name if run.config.preset == "default" else f"{run.name}, {run.config.preset}" for run in runs]
     if len(set(names)) == len(names):
         return names
-    return [f"{name} ({folder.resolve().name})" for name, folder in zip(names, folders, strict=True)]
+    return [f"{name} ({where})" for name, where in zip(names, folder_names(folders), strict=True)]
+
+
+def folder_names(folders: Sequence[Path]) -> list[str]:
+    """The last parts of each folder's path, as many as tell these different folders apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    tails = ([str(Path(*part[-count:])) for part in parts] for count in range(1, max(map(len, parts)) + 1))
+    return next(names for names in tails if len(set(names)) == len(names))
