@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path):
     with pytest.raises((InputError, IsADirectoryError)):
         write_atomically(file, b"new")
     assert file.read_bytes() == b"old"
+
+
+def test_links_and_pipes_stay_what_they_are(tmp_path: Path):
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(file)
+    write_atomically(link, b"through")
+    assert link.is_symlink()
+    assert file.read_bytes() == b"through"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, b"away")
+    assert os.read(reader, 9) == b"away"
+    os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
 
 
 def test_state_and_model_come_back(run: Run):

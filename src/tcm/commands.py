@@ -1,6 +1,7 @@
 """What each command does. Their signatures are the options; `cli.py` turns them into a command line."""
 
 import csv
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from tcm.nn.backbone import BackboneConfig
 from tcm.pipeline import FitConfig, fit_both
 from tcm.predict import predict_folder
 from tcm.results import read_rows
-from tcm.run import Run, read_json, write_atomically
+from tcm.run import Run, is_replaced, read_json, write_atomically
 from tcm.select import collapse
 from tcm.settings import Device
 from tcm.suite import suite_benchmark
@@ -175,11 +176,9 @@ def predict(
     if csv is None:
         write_rows(sys.stdout, rows)
     else:
-        try:
-            with csv.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-                write_rows(file, rows)
-        except OSError as error:
-            raise InputError(f"--csv {csv} cannot be written ({error.strerror}); choose another file") from error
+        text = io.StringIO(newline="")
+        write_rows(text, rows)
+        write_atomically(csv, text.getvalue().encode("utf-8", "surrogateescape"))
         print(f"{len(rows)} images classified in {csv}")
     for path, reason in bad:
         print(f"not classified: {shown(path)}: {reason}", file=sys.stderr)
@@ -188,8 +187,9 @@ def predict(
 
 def require_writable(file: Path, option: str) -> None:
     """Finds out before the work whether its result can be written, without touching a file that is there."""
-    there = os.path.exists(file)
-    if os.path.isdir(file) or not os.access(file if there else file.parent, os.W_OK):
+    place = os.path.realpath(file)
+    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * is_replaced(file)
+    if os.path.isdir(file) or not all(os.access(path, os.W_OK) for path in needed):
         reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
         raise InputError(f"{option} {file} cannot be written: {reason}; choose another file")
 

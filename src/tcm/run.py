@@ -38,20 +38,34 @@ def is_free(key: str) -> bool:
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Writes the file whole or not at all; a full disk leaves the previous content and one clear line."""
-    temporary = file.with_name(f".{file.name}.tmp")
+    """Writes the file whole or not at all; a full disk leaves the previous content and one clear line.
+
+    A link stays, and what it leads to is replaced.
+    """
+    place = Path(os.path.realpath(file))
+    temporary = place.with_name(f".{place.name}.tmp")
     try:
+        if not is_replaced(file):
+            with file.open("ab") as handle:
+                handle.write(content)
+            return
         with temporary.open("wb") as handle:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
-        os.replace(temporary, file)
+        os.replace(temporary, place)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise InputError(
             f"{file} could not be written ({error.strerror}); what was there before is unharmed: "
             "free some space and repeat the command to go on"
         ) from error
+
+
+def is_replaced(file: Path) -> bool:
+    """Whether a new file takes the place of this one: devices, pipes and a command's own output are written to."""
+    is_stream = os.path.abspath(file).startswith(("/dev/std", "/dev/fd/"))  # a plain file where output goes to one
+    return not is_stream and (os.path.isfile(file) or not os.path.exists(file))
 
 
 def holds_files(folder: Path) -> bool:
