@@ -133,8 +133,10 @@ def test_stage_1_of_two_lengths_on_one_task_is_two_lines():
     assert names(table) == ["tcm, mechanisms.steps 100", "tcm, mechanisms.steps 200"]
 
 
-def test_compiled_runs_share_a_line_with_others():
-    assert names(table_of([result(70, compile="on"), result(72, task="P>I", compile="auto")])) == ["dann"]
+@pytest.mark.parametrize(("setting", "values"), [("compile", ("on", "auto")), ("log_every", (20, 50))])
+def test_what_changes_no_method_makes_no_line_of_its_own(setting: str, values: tuple[Any, Any]):
+    rows = [result(70, **{setting: values[0]}), result(72, task="P>I", **{setting: values[1]})]
+    assert names(table_of(rows)) == ["dann"]
 
 
 def test_a_seed_cannot_count_twice():

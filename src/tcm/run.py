@@ -28,8 +28,9 @@ from tcm.errors import InputError
 
 # Settings that do not change what is computed: a run may go on with other values of these.
 FREE_KEYS = {"data.cache", "save_every", "device", "watch"}
-# What runs of one line or group may differ in beside the seed: compiled networks round differently.
-ALIKE_KEYS = {*FREE_KEYS, "compile"}
+# What runs of one line or group may differ in beside the seed: compiled networks round differently, and how often
+# losses are written down changes no model.
+ALIKE_KEYS = {*FREE_KEYS, "compile", "log_every"}
 
 
 def is_free(key: str) -> bool:
