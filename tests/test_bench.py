@@ -13,6 +13,7 @@ from PIL import Image
 from tiny_suite import ended, repeated, suite
 
 from tcm.bench import run_suite
+from tcm.commands import bench
 from tcm.errors import InputError
 from tcm.run import lock
 from tcm.select import RULES
@@ -37,20 +38,33 @@ def test_a_row_for_every_run_and_rule_and_tables_of_them(alone: Path):
     assert {file.suffix for file in alone.glob("table.*")} == {".md", ".tex", ".csv", ".html"}
 
 
-@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
-def test_the_rows_are_of_the_benchmark_asked_for(tmp_path: Path):
+def imageclef_da(root: Path, target: str = "p/0.jpg 0\np/1.jpg 1\n") -> SuiteConfig:
     """ImageCLEF-DA as it ships, its classes told by lists, but with too few of them to be known by, in any folder."""
-    root, out = tmp_path / "any", tmp_path / "out"
     (root / "list").mkdir(parents=True)
     for name in "ip":
         (root / name).mkdir()
         for label in range(2):
             Image.new("RGB", (32, 32)).save(root / name / f"{label}.jpg")
-        (root / "list" / f"{name}List.txt").write_text(f"{name}/0.jpg 0\n{name}/1.jpg 1\n")
-    asked = SuiteConfig(root=root, tasks="I2P", methods="erm", seeds=1, steps=1, batch=2, size=32, crop=32)
+    (root / "list" / "iList.txt").write_text("i/0.jpg 0\ni/1.jpg 1\n")
+    (root / "list" / "pList.txt").write_text(target)
+    return SuiteConfig(root=root, tasks="I2P", methods="erm", seeds=1, steps=1, batch=2, size=32, crop=32)
+
+
+@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
+def test_the_rows_are_of_the_benchmark_asked_for(tmp_path: Path):
+    asked, out = imageclef_da(tmp_path / "any"), tmp_path / "out"
     run_suite("imageclef-da", asked, method_settings("imageclef-da", 32, 32), out, quiet=True)
     told = {(row["benchmark"], row["task"], row["source"], row["target"]) for row in rows(out)}
     assert told == {("ImageCLEF-DA", "I>P", "i", "p")}
+
+
+@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
+def test_without_labels_of_the_target_there_are_rows_but_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    asked, out = imageclef_da(tmp_path / "any", target="p/0.jpg\np/1.jpg\n"), tmp_path / "out"
+    assert bench("imageclef-da", asked, method_settings("imageclef-da", 32, 32), out, quiet=True) == 0
+    assert "The targets have no labels" in capsys.readouterr().err
+    assert {row["accuracy"] for row in rows(out)} == {""}
+    assert not list(out.glob("table.*"))
 
 
 def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Path):

@@ -232,20 +232,25 @@ def bench(
     store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet)
     for name, said in failed.items():
         print(f"failed: {name}: {said}", file=sys.stderr)
-    if finished:
-        rows = in_order(read_rows([store]))
-        tables = result_tables(rows, "last", None, quoted=True)
+    if not finished:
+        return 1 if failed else 0
+    rows = in_order(read_rows([store]))
+    labelled = any(row["accuracy"] for row in rows)
+    tables = result_tables(rows, "last", None, quoted=True) if labelled else []
+    if labelled:
         for format in ("markdown", "latex", "csv", "html"):
             write_atomically(store.with_name("table" + SUFFIXES[format]), FORMATS[format](tables).encode())
         print(terminal(tables, Console().width) if sys.stdout.isatty() else FORMATS["terminal"](tables), end="")
-        if not quiet:
-            print(f"The results: {out / store.name}")
-        if report:
-            from tcm.report.suite import write_suite_report
+    else:
+        print("The targets have no labels, so there are no accuracies: no tables, no report.", file=sys.stderr)
+    if not quiet:
+        print(f"The results: {out / store.name}")
+    if report and labelled:
+        from tcm.report.suite import write_suite_report
 
-            page = write_suite_report(benchmark, config, store, rows, tables, failed, quiet)
-            if not quiet:
-                print(f"The report: {out / page.relative_to(store.parent)}")
+        page = write_suite_report(benchmark, config, store, rows, tables, failed, quiet)
+        if not quiet:
+            print(f"The report: {out / page.relative_to(store.parent)}")
     return 1 if failed else 0
 
 
