@@ -14,9 +14,9 @@ from details import Detail
 from rich.console import Console
 from rich.table import Table
 
+from tcm.classifier.selection import ACCURACY, agreement
 from tcm.errors import InputError
-from tcm.results import read_table
-from tcm.select import ACCURACY, agreement
+from tcm.results.store import read_table
 
 Evaluations = dict[int, dict[str, float]]
 

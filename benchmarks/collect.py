@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tcm.errors import InputError
-from tcm.results import add_rows, row
+from tcm.results.store import add_rows, row
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tcm.errors import InputError
-from tcm.results import read_table
-from tcm.run import Run, read_json, write_atomically
+from tcm.results.store import read_table
+from tcm.training.run_folder import Run, read_json, write_atomically
 
 
 class Detail(NamedTuple):

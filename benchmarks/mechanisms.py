@@ -17,20 +17,20 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from tcm.classifier.evaluation_files import training_seconds
 from tcm.data.augment import as_input
 from tcm.data.digits import FACTORS
 from tcm.data.task import Task, load_task
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
-from tcm.mechanisms.discovery import load_mechanisms
-from tcm.mechanisms.disentangle import Disentanglement, disentanglement
+from tcm.mechanisms.digit_reader import Readability, digit_reader, readability
+from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
 from tcm.mechanisms.distance import Frechet, frechet, singly_and_together
 from tcm.mechanisms.pair import SIDES
-from tcm.mechanisms.reader import Readability, digit_reader, readability
-from tcm.outcome import training_seconds
-from tcm.results import ORIGIN, add_rows, origin, read_config
-from tcm.run import Run
-from tcm.settings import make_fabric
+from tcm.mechanisms.train import load_mechanisms
+from tcm.results.store import ORIGIN, add_rows, origin, read_config
+from tcm.training.run_config import make_fabric
+from tcm.training.run_folder import Run
 
 STUDY = {  # name: options
     "default-k4": "",

@@ -10,13 +10,13 @@ import torch
 from timing import seconds_a_call
 
 from tcm.data.augment import View
+from tcm.data.batch import Batch
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.stream import Stream
-from tcm.learner import Batch
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
-from tcm.settings import make_fabric
+from tcm.training.run_config import make_fabric
 
 
 def random_store(folder: Path, name: str, count: int, size: int) -> ImageStore:

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
-from tcm.learner import Batch
-from tcm.losses import adversarial, critic_error, reconstruction
+from tcm.data.batch import Batch
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import Terms
-from tcm.mechanisms.discovery import Preset, preset_bank
 from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.mechanisms.pool import ImagePool
+from tcm.mechanisms.train import Preset, preset_bank
 from tcm.mechanisms.transport import counterfactuals
 from tcm.nn.generator import InstanceNorm, ToColours
-from tcm.settings import make_fabric
+from tcm.nn.losses import adversarial, critic_error, reconstruction
+from tcm.training.run_config import make_fabric
 
 LARGE = 64  # images of each domain in a step that fills a GPU
 # What is measured of stage 1: the paper's form when all mechanisms win alike, and as the wins of fresh ones fall.

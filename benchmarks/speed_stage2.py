@@ -7,13 +7,13 @@ from lightning_fabric import Fabric
 from timing import random_batch, seconds_a_call
 from torch import Tensor
 
-from tcm.learner import Counterfactuals
-from tcm.mechanisms.discovery import preset_bank
+from tcm.data.batch import Counterfactuals
+from tcm.mechanisms.train import preset_bank
 from tcm.methods.method import Problem
-from tcm.methods.tcm import TCM, Preset, preset_tcm
+from tcm.methods.tcm.tcm import TCM, Preset, preset_tcm
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators
-from tcm.settings import make_fabric
+from tcm.training.run_config import make_fabric
 
 
 class PassPerView(TCM):
@@ -21,9 +21,9 @@ class PassPerView(TCM):
 
     at_once = 32
 
-    def looked_at(self, images: Tensor) -> Tensor:
+    def head_features(self, images: Tensor) -> Tensor:
         """The features, view by view."""
-        return torch.cat([super(PassPerView, self).looked_at(part) for part in images.split(self.at_once)])
+        return torch.cat([super(PassPerView, self).head_features(part) for part in images.split(self.at_once)])
 
 
 def stage2(quick: bool, forms: list[str]) -> None:
@@ -96,7 +96,9 @@ def report_prediction(preset: Preset, k: int, batch: int, side: int, name: str) 
         return run
 
     calls = {
-        "backbone": timed(method.features if preset == "paper" else lambda x: method.classified(method.looked_at(x))),
+        "backbone": timed(
+            method.features if preset == "paper" else lambda x: method.classified(method.head_features(x))
+        ),
         "fast": timed(method.predict_fast),
         "whole": timed(method.predict),
         "generators": timed(method.inverse_counterfactuals),

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tcm.results import ORIGIN, add_rows
-from tcm.results import row as common_row
+from tcm.results.store import ORIGIN, add_rows
+from tcm.results.store import row as common_row
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = range(3)

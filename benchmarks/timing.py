@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tcm.learner import Batch
+from tcm.data.batch import Batch
 
 ROUNDS = 7
 

@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 import torch
 
-from tcm.cli import parse
+from tcm.classifier.train import TrainConfig
+from tcm.cli.app import parse
+from tcm.cli.help import COMMANDS, split_command
 from tcm.config import from_json, to_json
+from tcm.data.batch import Batch
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
-from tcm.experiment import TrainConfig
-from tcm.learner import Batch
-from tcm.manual import COMMANDS, split_command
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
-from tcm.run import Run
-from tcm.settings import make_fabric
-from tcm.train import Rhythm, fit
+from tcm.training.loop import Schedule, training_loop
+from tcm.training.run_config import make_fabric
+from tcm.training.run_folder import Run
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -179,8 +179,8 @@ def test_the_documented_method_trains(coral: ModuleType, digits: Task, tmp_path:
     stream = Stream(*digits, batch=8, seed=5, view=view, device=fabric.device)
     run = Run(tmp_path / "run")
     run.start({"method_name": "coral"})
-    rhythm = Rhythm(steps=4, log_every=1, evaluate_every=100, save_every=100)
-    fit(fabric, build(coral), stream, run, rhythm=rhythm, seed=5, evaluate=dict, quiet=True)
+    schedule = Schedule(steps=4, log_every=1, evaluate_every=100, save_every=100)
+    training_loop(fabric, build(coral), stream, run, schedule=schedule, seed=5, evaluate=dict, quiet=True)
     losses = [row["loss/covariance"] for row in run.metrics() if "loss/covariance" in row]
     assert len(losses) == 4
     assert all(map(math.isfinite, losses))

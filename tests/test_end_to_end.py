@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tcm.cli import main
+from tcm.cli.app import main
 from tcm.config import to_json
 from tcm.data import digits
 from tcm.methods import preset_method

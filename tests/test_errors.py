@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from tcm.errors import InputError, memory_told
+from tcm.errors import InputError, explain_out_of_memory
 
 
 def test_memory_that_runs_out_is_one_line():
-    @memory_told("training", "lower --batch")
+    @explain_out_of_memory("training", "lower --batch")
     def allocate(size: int) -> torch.Tensor:
         return torch.empty(size)
 
@@ -19,10 +19,10 @@ def test_memory_that_runs_out_is_one_line():
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_so_is_that_of_a_gpu_and_of_python(error: Exception):
-    with pytest.raises(InputError, match=r"^it needs more"), memory_told("it", "lower it"):
+    with pytest.raises(InputError, match=r"^it needs more"), explain_out_of_memory("it", "lower it"):
         raise error
 
 
 def test_other_errors_stay_what_they_are():
-    with pytest.raises(RuntimeError, match=r"^shapes differ$"), memory_told("it", "lower it"):
+    with pytest.raises(RuntimeError, match=r"^shapes differ$"), explain_out_of_memory("it", "lower it"):
         raise RuntimeError("shapes differ")

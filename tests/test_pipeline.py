@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 OPTIONS = ["--data.benchmark", "digits", "--device", "cpu", "--mechanisms.k", "2", "--mechanisms.steps", "4"]
 OPTIONS += ["--mechanisms.batch", "4", "--classifier.steps", "4", "--classifier.batch", "8", "-q"]
@@ -22,7 +22,7 @@ def weights(out: Path) -> dict[str, Tensor]:
 
 
 def start(out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tcm.cli", "fit", *OPTIONS, "--out", str(out)]
+    command = [sys.executable, "-m", "tcm", "fit", *OPTIONS, "--out", str(out)]
     return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 

@@ -1,11 +1,30 @@
 """What a user may see in place of a result: a mistake or a stop, each one line."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+FIELD = re.compile(r"`([a-z_]\w*(?:\.\w+)*)`")  # a field of a config, as messages mention it
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used. Its text is one line: what was found, where, and what to do."""
+    """What the user gave cannot be used. The text is one line: what was found, where, and what to do.
+
+    `InputError("data.crop", "is 8; give 32 or more")` names the field of a config that is wrong;
+    `InputError("photos is empty; name a folder of images")` is about something else. Fields that the text mentions
+    stand in backticks: "lower `batch`". The library speaks of fields, and the command line shows them as its options.
+    """
+
+    def __init__(self, *parts: str):
+        field, reason = ("", *parts) if len(parts) == 1 else parts
+        super().__init__(f"`{field}` {reason}" if field else reason)
+        self.field = field
+
+    def renamed(self, rename: Callable[[str], str]) -> "InputError":
+        """The same mistake in the fields of another config, such as one that holds this one."""
+        error = InputError(FIELD.sub(lambda found: f"`{rename(found[1])}`", str(self)))
+        error.field = rename(self.field) if self.field else ""
+        return error
 
 
 class Interrupted(Exception):
@@ -16,14 +35,14 @@ class Interrupted(Exception):
         self.signal_number = signal_number
 
 
-def shown(text: object) -> str:
+def printable(text: object) -> str:
     """The text for a message, on one line: what does not print, such as a newline in a file's name, is escaped."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text))
 
 
 @contextmanager
-def memory_told(what: str, remedy: str) -> Iterator[None]:
-    """Makes a mistake of the errors that are raised when memory runs out, on a GPU or not. Also a decorator."""
+def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
+    """Turns the errors of memory that runs out, on a GPU or not, into an InputError. Also a decorator."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

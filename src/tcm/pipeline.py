@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.data.task import DataConfig, load_task
-from tcm.errors import InputError, shown
-from tcm.experiment import TrainConfig, train
+from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.discovery import PRESETS as BANKS
-from tcm.mechanisms.discovery import DiscoveryConfig, discover
-from tcm.mechanisms.discovery import Preset as BankPreset
+from tcm.mechanisms.train import PRESETS as BANKS
+from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
+from tcm.mechanisms.train import Preset as BankPreset
 from tcm.mechanisms.transport import transport
 from tcm.methods import Preset
-from tcm.methods.tcm import TCMConfig
+from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.run import Run
-from tcm.settings import Device
+from tcm.training.run_config import Device
+from tcm.training.run_folder import Run
 
 # Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
 # the other domain, as the paper's do. Those of stage 1's own default share the way: they tell factors apart.
@@ -75,12 +75,12 @@ class Stages(NamedTuple):
     classifier: Path
 
 
-def fit_both(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages, bool]:
+def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages, bool]:
     """Runs what is left to do of both stages below `out`; their folders, and whether anything was left."""
     stages = Stages(out / "mechanisms", out / "classifier")
     common = {name: getattr(config, name) for name in ("data", "seed", "device", "precision")}
     first, second, preset = config.mechanisms, config.classifier, BANK_OF[config.preset]
-    one = DiscoveryConfig(**common, preset=preset, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
+    one = MechanismsConfig(**common, preset=preset, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
     two = TrainConfig[TCMConfig](
         **common,
         preset=config.preset,
@@ -95,10 +95,10 @@ def fit_both(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages,
         if not Run(stages.mechanisms).finished:
             require_batch(settled, quiet)
     with told_of("mechanisms", StageOne):
-        done = [discover(one, stages.mechanisms, quiet)]
+        done = [train_mechanisms(one, stages.mechanisms, quiet)]
         done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
     with told_of("classifier", StageTwo):
-        done.append(train("tcm", two, stages.classifier, quiet))
+        done.append(train_classifier("tcm", two, stages.classifier, quiet))
     return stages, any(done)
 
 
@@ -116,5 +116,5 @@ def require_batch(config: TrainConfig[Any], quiet: bool) -> None:
     """An error unless both domains have the images of a batch."""
     for store in load_task(config.data, quiet):
         if len(store) < config.batch:
-            found = f"--batch is {config.batch}, but {shown(store.name)} has {len(store)} images"
+            found = f"--batch is {config.batch}, but {printable(store.name)} has {len(store)} images"
             raise InputError(f"{found}; lower it or add images")

@@ -2,10 +2,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from averaging import register
-from mistakes import MECHANISMS, World, draw_domain
+from support.averaging import register
+from support.mistakes import MECHANISMS, World, draw_domain
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 
 @pytest.fixture(scope="session")

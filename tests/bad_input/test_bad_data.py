@@ -6,7 +6,7 @@ import os
 import resource
 
 import pytest
-from mistakes import (
+from support.mistakes import (
     ODD,
     ODD_SHOWN,
     OWN,
@@ -24,7 +24,7 @@ from mistakes import (
     write,
 )
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 DATA_CASES = (
     Case(

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mistakes import (
+from PIL import Image
+from support.mistakes import (
     MECHANISMS,
     OWN,
     OWN_MECHANISMS,
@@ -20,9 +21,8 @@ from mistakes import (
     require_refusal,
     truncate,
 )
-from PIL import Image
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 MECHANISMS_CASES = (
     Case(

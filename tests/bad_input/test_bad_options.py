@@ -3,9 +3,9 @@
 import pytest
 import safetensors.torch
 import torch
-from mistakes import TRAIN, Case, World, refusal, require_refusal
+from support.mistakes import TRAIN, Case, World, refusal, require_refusal
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 TCM = TRAIN.replace("erm", "tcm") + " --mechanisms {mechanisms}"
 CASES = (

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mistakes import TRAIN, Case, World, contents, draw, refusal, require_refusal, write
+from support.mistakes import TRAIN, Case, World, contents, draw, refusal, require_refusal, write
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 NOBODY = 65534
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from mistakes import (
+from support.mistakes import (
     MECHANISMS,
     ODD,
     ODD_SHOWN,
@@ -24,7 +24,7 @@ from mistakes import (
     write,
 )
 
-from tcm.cli import main
+from tcm.cli.app import main
 
 
 def spoiled(file: str, change: Callable[[bytes], bytes], *, unfinished: bool = False) -> Prepare:

@@ -1,9 +1,9 @@
 """Mistakes with tables of results."""
 
 import pytest
-from mistakes import Case, Prepare, World, require_refusal, write
+from support.mistakes import Case, Prepare, World, require_refusal, write
 
-from tcm.results import COLUMNS, VERSION, add_rows
+from tcm.results.store import COLUMNS, VERSION, add_rows
 
 
 def store(**columns: str) -> Prepare:

@@ -3,10 +3,10 @@ import torch
 from torch import Tensor
 
 from tcm.data.augment import View
+from tcm.data.batch import Batch
 from tcm.data.stream import Stream, derived_seed, indices_at
 from tcm.data.task import Task
 from tcm.errors import InputError
-from tcm.learner import Batch
 
 CPU = torch.device("cpu")
 K = 3

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from tcm.figures.curves import SMOOTH_ABOVE, curve, learning_curves, running_mean
+from tcm.analysis.curves import curve
+from tcm.figures.curves import SMOOTH_ABOVE, learning_curves, running_mean
 from tcm.figures.svg import PALETTE, inline_svg
 
 TRAINING = [{"step": step, "lr": 0.1, "loss/domain": 1 / step, "images_per_second": 9.0} for step in (10, 20, 30)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tcm.figures.curves import Curve
+from tcm.analysis.curves import Curve
 from tcm.figures.panels import panels_figure
 from tcm.figures.svg import INK, PALETTE, inline_svg
 

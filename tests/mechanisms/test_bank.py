@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 from tcm.data.augment import View
+from tcm.data.batch import Batch
 from tcm.data.stream import Stream
 from tcm.data.task import Task
-from tcm.learner import Batch
-from tcm.losses import adversarial, critic_error, reconstruction
-from tcm.mechanisms.bands import bands
 from tcm.mechanisms.bank import BankConfig, MechanismBank, Scored
-from tcm.mechanisms.census import Census, shares_of_work
 from tcm.mechanisms.competition import winners
+from tcm.mechanisms.components import components
 from tcm.mechanisms.pair import SIDES, Side, opposite
+from tcm.mechanisms.usage import UsageCounter, shares_of_work
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig, initialise
-from tcm.run import Run
-from tcm.settings import make_fabric
-from tcm.train import Rhythm, fit
+from tcm.nn.losses import adversarial, critic_error, reconstruction
+from tcm.training.loop import Schedule, training_loop
+from tcm.training.run_config import make_fabric
+from tcm.training.run_folder import Run
 
 K, COUNT = 3, 6
 SMALL = {"generator": GeneratorConfig(width=4, halvings=1, blocks=1), "critic": CriticConfig(width=4, halvings=2)}
@@ -217,7 +217,7 @@ def test_a_step_of_one_mechanism_is_one_of_the_whole_composition_with_the_others
             back = pair.network(side)
             loss = adversarial(plain.critic(opposite(side))(carried + change))
             loss = loss + reconstruction(back(carried), images) + 0.3 * reconstruction(back(images), images)
-            loss = loss + 0.3 * (bands(carried - images) * price[row, place]).sum(dim=1)
+            loss = loss + 0.3 * (components(carried - images) * price[row, place]).sum(dim=1)
             (loss[given[side][place]].sum() / COUNT).backward()
         assert_same(gradients(bank, place), gradients(plain, place))
 
@@ -269,7 +269,7 @@ def priced_overlap(bank: MechanismBank, made: Tensor, images: Tensor) -> float:
     for _ in range(30):
         bank.watch(dict.fromkeys(SIDES, images), dict.fromkeys(SIDES, Scored(torch.zeros(K, len(images)), made)))
     price = bank.priced()[0]
-    return sum((bands(made[i] - images) * price[i]).sum(dim=1).mean().item() for i in range(K))
+    return sum((components(made[i] - images) * price[i]).sum(dim=1).mean().item() for i in range(K))
 
 
 def test_the_overlap_is_less_where_mechanisms_change_different_things():
@@ -326,7 +326,7 @@ def test_what_is_changed_is_watched_without_a_price_on_it_too():
 def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # Mechanism 1 does nothing by this account: it is idle at the first count and dropped at the second, in step 4.
     standing = {0: 0.6, 1: 0.0, 2: 0.4}
-    account = "tcm.mechanisms.census.shares_of_work"
+    account = "tcm.mechanisms.usage.shares_of_work"
     monkeypatch.setattr(account, lambda bank: [standing[number] for number in bank.living])
 
     def trained(folder: Path, breaks: list[int | None]) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
@@ -334,7 +334,7 @@ def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypat
             stream = Stream(*digits, batch=4, seed=2, view=View(32, False, 0), device=torch.device("cpu"))
             bank, run = small_bank(side=32, steps=8, pool=8, **settings), Run(folder)
             run.start({})
-            rhythm = Rhythm(steps=8, log_every=1, evaluate_every=2, save_every=3)
+            schedule = Schedule(steps=8, log_every=1, evaluate_every=2, save_every=3)
             whole = stream.batch
 
             def batch(step: int, at: int | None = at, whole=whole) -> Batch:
@@ -343,9 +343,11 @@ def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypat
                 return whole(step)
 
             stream.batch = batch
-            census = Census(bank, digits.source.classes, drops=True)
+            usage = UsageCounter(bank, digits.source.classes, drops=True)
             try:
-                fit(make_fabric("cpu", "fp32"), bank, stream, run, rhythm=rhythm, seed=2, evaluate=census, quiet=True)
+                training_loop(
+                    make_fabric("cpu", "fp32"), bank, stream, run, schedule=schedule, seed=2, evaluate=usage, quiet=True
+                )
             except ConnectionError:
                 continue
             assert bank.living == [0, 2]

@@ -1,6 +1,6 @@
 import torch
 
-from tcm.mechanisms.competition import Terms, dealt, shares, winners
+from tcm.mechanisms.competition import Terms, random_assignment, shares, winners
 
 
 def test_the_smallest_loss_wins():
@@ -17,7 +17,7 @@ def test_shares():
 
 
 def test_dealing_is_even_and_random():
-    dealt_twice = [dealt(10, 4) for _ in range(2)]
+    dealt_twice = [random_assignment(10, 4) for _ in range(2)]
     for chosen in dealt_twice:
         assert sorted(torch.bincount(chosen, minlength=4).tolist()) == [2, 2, 3, 3]
     assert not torch.equal(*dealt_twice)

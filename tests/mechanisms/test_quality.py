@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.cli import main
+from tcm.cli.app import main
 from tcm.data.augment import as_input
 from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import BankConfig, MechanismBank
+from tcm.mechanisms.digit_reader import digit_reader
 from tcm.mechanisms.distance import features, frechet, frechet_distance, singly_and_together, trained_backbone
 from tcm.mechanisms.pair import Side
-from tcm.mechanisms.reader import digit_reader
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
-from tcm.settings import make_fabric
+from tcm.training.run_config import make_fabric
 
 FABRIC = make_fabric("cpu", "fp32")
 

@@ -15,16 +15,16 @@ import pytest
 import torch
 from PIL import Image
 
-from tcm.cli import main
+from tcm.cli.app import main
 from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
 from tcm.mechanisms.competition import winners
-from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms, preset_bank
+from tcm.mechanisms.counterfactual_store import open_counterfactuals
 from tcm.mechanisms.distance import fitting_batch
 from tcm.mechanisms.pair import SIDES
+from tcm.mechanisms.train import MechanismsConfig, load_mechanisms, preset_bank
 from tcm.mechanisms.transport import open_for_transport, win_shares
-from tcm.run import Run
-from tcm.transported import open_transported
+from tcm.training.run_folder import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--steps", "2", "--batch", "4", "--k", "2", "--device", "cpu"]
 OPTIONS += ["--bank.warmup", "1"]
@@ -51,7 +51,7 @@ def test_both_domains_with_winners_and_losses(run: Path, digits: Task, capsys: p
     bank = load_mechanisms(run).bank
     for origin, other, store in zip(SIDES, reversed(SIDES), digits, strict=True):
         assert sorted(file.name for file in (run / "transported" / origin).iterdir()) == NAMES
-        found = open_transported(run / "transported" / origin, store, k=2)
+        found = open_counterfactuals(run / "transported" / origin, store, k=2)
         assert found.images.shape == (len(store), 2, 32, 32, 3)
         # The last images stand in the last, shorter batch.
         some = as_input(store.images[-4:])
@@ -70,7 +70,7 @@ def test_both_domains_with_winners_and_losses(run: Path, digits: Task, capsys: p
 
 
 def start(run: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tcm.cli", "transport", str(run), "--out", str(out), "--device", "cpu", *options]
+    command = [sys.executable, "-m", "tcm", "transport", str(run), "--out", str(out), "--device", "cpu", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -121,7 +121,7 @@ def test_a_batch_fits_the_memory(run: Path):
 
 def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**12, 10**12))
-    config = replace(DiscoveryConfig(), bank=preset_bank("paper", small=False))
+    config = replace(MechanismsConfig(), bank=preset_bank("paper", small=False))
     batch = fitting_batch(config.bank.generator, 256, torch.device("cuda"))
     assert 200 < batch < 256  # 256 images of 64 maps, twice, are 2^31 numbers and more
     assert 2 * batch * 64 * (256 + 6) ** 2 < 2**31

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tcm.learner import Batch
-from tcm.losses import class_balance, classifier_discrepancy, confident_confusion, domain_confusion
+from tcm.data.batch import Batch
 from tcm.methods import METHODS
 from tcm.methods.cdan import CDAN, CDANConfig, CDANEConfig
 from tcm.methods.mcd import MCD, MCDConfig
@@ -16,6 +15,7 @@ from tcm.methods.mdd import MDD, MDDConfig
 from tcm.methods.method import Method, Problem, Recipe
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.heads import multilinear_map
+from tcm.nn.losses import class_balance, classifier_discrepancy, confident_confusion, domain_confusion
 
 CLASSES, COUNT = 10, 8
 RIVALS = ["dan", "cdan", "cdan-e", "mcd", "mdd"]

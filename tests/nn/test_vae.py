@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from tcm.losses import vae_loss
+from tcm.nn.losses import vae_loss
 from tcm.nn.vae import VAEConfig, sampled
 
 

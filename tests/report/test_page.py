@@ -2,68 +2,18 @@ import itertools
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fake_runs import OBJECTS
+from support.fake_runs import OBJECTS
+from support.pages import page_of, summary_of
 
 from tcm.errors import InputError
 from tcm.report import write_report
 
 MakeRun = Callable[..., Path]
 NASTY = ['<b>&"x', "$a$", "_under", "日本語", "new\nline", "' onerror=alert(1)"]
-
-
-class Page(HTMLParser):
-    """A page taken apart: its text, the attributes of every tag, and the cells of every table row."""
-
-    def __init__(self, file: Path):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.rows: list[list[str]] = []
-        self.headings: list[str] = []
-        self.open: list[str] = []
-        self.feed(file.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if re.fullmatch("h[1-6]", tag):
-            self.headings.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        while tag in self.open and self.open.pop() != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        if {"style", "script"} & set(self.open):
-            return
-        self.words.append(data)
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def attributes(self, tag: str, name: str) -> list[str | None]:
-        return [attributes.get(name) for found, attributes in self.tags if found == tag]
-
-
-def page_of(*runs: Path) -> Page:
-    return Page(write_report(runs, runs[0].parent / "report"))
-
-
-def summary_of(run: Path) -> dict[str, Any]:
-    return json.loads((run / "evaluation.json").read_text())
 
 
 def test_labelled_run_shows_its_numbers(make_run: MakeRun):
@@ -87,7 +37,7 @@ def test_gallery_and_pairs_are_those_of_the_arrays(make_run: MakeRun):
     first = arrays["shown_index"][0]
     confidence = arrays["probabilities"][first].max()
     assert (
-        f"True {labels[first]} Predicted {guess[first]} Confidence {confidence:.1%} {arrays['paths'][first]}"
+        f"True {labels[first]} Predictions {guess[first]} Confidence {confidence:.1%} {arrays['paths'][first]}"
         in page.text
     )
     pairs = {
@@ -104,9 +54,9 @@ def test_unlabelled_run_states_no_accuracy(make_run: MakeRun):
     assert "This target has no labels, so no accuracy can be stated." in page.text
     assert "Target accuracy" not in page.text
     assert "label them by hand" in page.text
-    for heading in ("Predicted classes", "Confidence", "Most confident predictions", "Least confident predictions"):
+    for heading in ("Predictions classes", "Confidence", "Most confident predictions", "Least confident predictions"):
         assert heading in page.text
-    assert page.text.count("Predicted ") - page.text.count("Predicted classes") == 16
+    assert page.text.count("Predictions ") - page.text.count("Predictions classes") == 16
 
 
 def test_many_classes(make_run: MakeRun):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_runs import OBJECTS, write_run
-from test_readings import HEAD, TITLES
+from support.fake_runs import OBJECTS, write_run
+from support.pages import HEAD, TITLES
 
-from tcm.cli import main
+from tcm.cli.app import main
 from tcm.report import write_report
 
 if TYPE_CHECKING:

@@ -5,11 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_page import page_of, summary_of
+from support.pages import HEAD, TITLES, page_of, summary_of
 
 MakeRun = Callable[..., Path]
-HEAD = {"norm": 1.83, "direct_norm": 11.2, "largest": 2.04, "smallest": 0.512, "lost": 0, "share": 0.307}
-TITLES = ("The same model, read in other ways", "The causal head")
 
 
 def test_each_reading_has_its_accuracy_and_difference(make_run: MakeRun):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_page import page_of
+from support.pages import page_of
 
 MakeRun = Callable[..., Path]
 TITLE = "Which evaluation a rule would have chosen"

@@ -7,7 +7,7 @@ from itertools import product
 
 from tcm.data.counts import IMAGE_CLEF, OFFICE_31, OFFICE_HOME, VISDA, ClassCounts, columns
 from tcm.data.domains import class_order, plain_name, same_name, shortened
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 # What stands between the domains in the code of a task: A2C, A>C, Ar -> Cl (hyphens are not read), A→C, A to C.
 BETWEEN = ("2", ">", "→", "to")
@@ -88,7 +88,9 @@ class Benchmark:
             return spelled[plain]
         nearest = spelled[difflib.get_close_matches(plain, spelled, n=1, cutoff=0)[0]].code
         tasks = ", ".join(transfer.code for transfer in self.tasks)
-        raise InputError(f'{self.name} has no task "{shown(code)}"; the nearest is {nearest}; its tasks are {tasks}')
+        raise InputError(
+            f'{self.name} has no task "{printable(code)}"; the nearest is {nearest}; its tasks are {tasks}'
+        )
 
     def domain(self, name: str) -> PublishedDomain | None:
         """The domain of that name in any spelling."""
@@ -181,7 +183,7 @@ def benchmark_named(name: str) -> Benchmark:
     names = {plain_name(benchmark.name): benchmark.name for benchmark in BENCHMARKS}
     nearest = names[difflib.get_close_matches(plain_name(name), names, n=1, cutoff=0)[0]]
     raise InputError(
-        f'there is no benchmark "{shown(name)}"; the nearest is {nearest}; there are {", ".join(names.values())}'
+        f'there is no benchmark "{printable(name)}"; the nearest is {nearest}; there are {", ".join(names.values())}'
     )
 
 

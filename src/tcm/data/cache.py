@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def whole_or_nothing(folder: Path, is_same: Callable[[Path, Path], bool]) -> Ite
     except OSError as error:
         reason = error.strerror or str(error)
         remedy = "make room or give another folder with --data.cache"
-        raise InputError(f"cannot write the image cache {shown(cache)}: {reason}; {remedy}") from error
+        raise InputError(f"cannot write the image cache {printable(cache)}: {reason}; {remedy}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

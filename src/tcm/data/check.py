@@ -16,7 +16,7 @@ from tcm.data.folders import domain_folders, existing_folder, files_below, read_
 from tcm.data.images import BadImage, content_hash, decode, is_image
 from tcm.data.layouts import listed_domains
 from tcm.data.reading import read_all
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 SHOWN = 20  # entries of a list that are printed; the rest is counted
 
@@ -80,7 +80,7 @@ def check_root(root: Path, quiet: bool = False) -> Check:
     root = existing_folder(root)
     folders = domain_folders(root)
     if not folders:
-        raise InputError(f"{shown(root)} has no subfolder with images; <root>/<domain>/<class>/<image> is expected")
+        raise InputError(f"{printable(root)} has no subfolder with images; <root>/<domain>/<class>/<image> is expected")
     domains = [read_domain(folder) for folder in folders]
     # ImageCLEF-DA has images outside class folders: its lists tell the classes.
     if any(-1 in domain.labels for domain in domains):
@@ -132,11 +132,11 @@ def render(result: Check) -> RenderableType:
         table.add_row(*map(Text, _row(domain)))
     parts: list[RenderableType] = [table]
     for domain in result.domains:
-        name = shown(domain.name)
-        parts += _list(f"{name}: cannot be read", [f"{shown(path)}: {reason}" for path, reason in domain.bad])
-        parts += _list(f"{name}: ignored, not images", map(shown, domain.not_images))
-        parts += _list(f"{name}: the same bytes", [" = ".join(map(shown, group)) for group in domain.duplicates])
-    parts += _list("the same bytes in several domains", [" = ".join(map(shown, group)) for group in result.shared])
+        name = printable(domain.name)
+        parts += _list(f"{name}: cannot be read", [f"{printable(path)}: {reason}" for path, reason in domain.bad])
+        parts += _list(f"{name}: ignored, not images", map(printable, domain.not_images))
+        parts += _list(f"{name}: the same bytes", [" = ".join(map(printable, group)) for group in domain.duplicates])
+    parts += _list("the same bytes in several domains", [" = ".join(map(printable, group)) for group in result.shared])
     parts += _list("not as published", result.differences)
     if result.benchmark and not result.differences:
         parts.append(Text(f"The numbers of images and classes are those of {result.benchmark.name}."))
@@ -171,12 +171,12 @@ def _shared(checks: Sequence[DomainCheck]) -> list[list[str]]:
 
 def _row(domain: DomainCheck) -> list[str]:
     largest, smallest = domain.largest_class, domain.smallest_class
-    classes = [f"{shown(found[0])} ({found[1]})" if found else "-" for found in (largest, smallest)]
+    classes = [f"{printable(found[0])} ({found[1]})" if found else "-" for found in (largest, smallest)]
     # Where all images are of one size, it is said once.
     alike = domain.sizes is not None and domain.sizes[0] == domain.sizes[2]
     sizes = ", ".join(map(str, domain.sizes[:1] if alike else domain.sizes)) if domain.sizes else "-"
     count = str(len(domain.class_counts)) if domain.class_counts else "no labels"
-    return [shown(domain.name), str(domain.images), count, *classes, sizes]
+    return [printable(domain.name), str(domain.images), count, *classes, sizes]
 
 
 def _list(title: str, entries: Iterable[str]) -> list[Text]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 TargetLabels = Literal["auto", "ignore"]
 
@@ -76,7 +76,7 @@ def plain_name(name: str) -> str:
 
 def shortened(names: Collection[str], limit: int = 8) -> str:
     """The names as one enumeration, cut after `limit` of them."""
-    first = ", ".join(shown(name) for name in list(names)[:limit])
+    first = ", ".join(printable(name) for name in list(names)[:limit])
     return first if len(names) <= limit else f"{first} and {len(names) - limit} more"
 
 
@@ -84,24 +84,28 @@ def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     """The two domains with labels that index the source's classes; the target's classes are matched by name."""
     classes = source.classes
     if len(classes) < 2:
-        raise InputError(f"the source {shown(source.where)} has only one class, {shortened(classes)}; give two or more")
+        raise InputError(
+            f"the source {printable(source.where)} has only one class, {shortened(classes)}; give two or more"
+        )
     counts = source.class_counts
     alone = [name for name in classes if counts[name] == 1]
     if alone:
         found = f"has a single image of {len(alone)} of its {len(classes)} classes: {shortened(alone)}"
-        warnings.warn(f"the source {shown(source.where)} {found}; a class should have more", UserWarning, stacklevel=3)
+        warnings.warn(
+            f"the source {printable(source.where)} {found}; a class should have more", UserWarning, stacklevel=3
+        )
     own_names = {name: found[0] for name in target.classes if len(found := same_name(name, classes)) == 1}
     unknown = [name for name in target.classes if name not in own_names]
     missing = [name for name in classes if name not in own_names.values()]
     if unknown:
         lacking = f"; it has none of the source's {shortened(missing)}" if missing else ""
         raise InputError(
-            f"the target {shown(target.where)} has classes that the source {shown(source.where)} does not have: "
-            f"{shortened(unknown)}{lacking}; rename or remove them, or {IGNORE_REMEDY}"
+            f"the target {printable(target.where)} has classes that the source {printable(source.where)} does not have"
+            f": {shortened(unknown)}{lacking}; rename or remove them, or {IGNORE_REMEDY}"
         )
     if target.classes and missing:
         found = f"has no images of {len(missing)} of the {len(classes)} source classes: {shortened(missing)}"
-        warnings.warn(f"the target {shown(target.where)} {found}", UserWarning, stacklevel=3)
+        warnings.warn(f"the target {printable(target.where)} {found}", UserWarning, stacklevel=3)
     return source.domain(classes), target.domain(classes, own_names)
 
 

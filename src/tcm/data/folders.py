@@ -17,7 +17,7 @@ from tcm.data.domains import (
     shortened,
 )
 from tcm.data.images import is_image
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 LAYOUT = "one subfolder per class is expected, <folder>/<class>/<image>"
 
@@ -56,7 +56,7 @@ def existing_folder(folder: Path) -> Path:
         with os.scandir(folder):
             return folder
     except NotADirectoryError:
-        raise InputError(f"{shown(folder)} is a file; give the folder that holds the images") from None
+        raise InputError(f"{printable(folder)} is a file; give the folder that holds the images") from None
     except OSError as error:
         _refuse(error)
 
@@ -67,7 +67,9 @@ def read_folder(folder: Path) -> Listing:
     paths = images_below(folder)
     if not paths:
         found = "holds files, but no images" if any(files_below(folder)) else "is empty"
-        raise InputError(f"{shown(folder)} {found}; put images there (jpg, png, webp, bmp, gif, tif) or give another")
+        raise InputError(
+            f"{printable(folder)} {found}; put images there (jpg, png, webp, bmp, gif, tif) or give another"
+        )
     # Office-31 ships as amazon/images/<class>/<image>.
     depth = 1 if all(path.startswith("images/") and path.count("/") >= 2 for path in paths) else 0
     parts = (path.split("/", depth + 1) for path in paths)
@@ -95,12 +97,12 @@ def read_plain_folders(
     if target_labels == "ignore":
         target = target.unlabelled()
     if not source.classes:
-        raise InputError(f"the source {shown(source.where)} has images but no class subfolders; {LAYOUT}")
+        raise InputError(f"the source {printable(source.where)} has images but no class subfolders; {LAYOUT}")
     for listing, remedy in ((source, ""), (target, f", or {IGNORE_REMEDY}")):
         loose = [path for path, name in listing.entries if name is None]
         if loose and listing.classes:
-            found = f"{shown(listing.where)} has class subfolders and also {len(loose)} images outside them"
-            raise InputError(f"{found}, the first is {shown(loose[0])}; move or remove those{remedy}")
+            found = f"{printable(listing.where)} has class subfolders and also {len(loose)} images outside them"
+            raise InputError(f"{found}, the first is {printable(loose[0])}; move or remove those{remedy}")
     return matched(source, target)
 
 
@@ -111,7 +113,7 @@ def read_benchmark_folders(
     root = existing_folder(root)
     folders = {folder.name: folder for folder in domain_folders(root)}
     if not folders:
-        raise InputError(f"{shown(root)} has no domain with images; <root>/<domain>/<class>/<image> is expected")
+        raise InputError(f"{printable(root)} has no domain with images; <root>/<domain>/<class>/<image> is expected")
     return read_plain_folders(_named_folder(root, folders, source), _named_folder(root, folders, target), target_labels)
 
 
@@ -121,10 +123,10 @@ def _named_folder(root: Path, folders: dict[str, Path], name: str) -> Path:
         return folders[found[0]]
     if found:
         raise InputError(
-            f'"{shown(name)}" fits several domains of {shown(root)}: {shortened(found)}; give one of these'
+            f'"{printable(name)}" fits several domains of {printable(root)}: {shortened(found)}; give one of these'
         )
     near = _nearest_first(name, list(folders))
-    raise InputError(f'{shown(root)} has no domain "{shown(name)}"; it has {shortened(near)}')
+    raise InputError(f'{printable(root)} has no domain "{printable(name)}"; it has {shortened(near)}')
 
 
 def _nearest_first(name: str, options: Sequence[str]) -> list[str]:
@@ -143,5 +145,5 @@ def _identity(folder: Path) -> tuple[int, int]:
 def _refuse(error: OSError) -> NoReturn:
     reason = error.strerror or str(error)
     raise InputError(
-        f"cannot read the folder {shown(error.filename)}: {reason}; check its name and permissions"
+        f"cannot read the folder {printable(error.filename)}: {reason}; check its name and permissions"
     ) from error

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.data.stream import derived_generator
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 MOST = 0.9
 
@@ -23,11 +23,11 @@ def held_out_images(store: ImageStore, share: float, seed: int) -> Tensor:
         members = (store.labels == label).nonzero().flatten()
         count = int(share * len(members) + 0.5)
         if count and count == len(members):
-            found = f"--held-out {share} leaves no image of {shown(name)} to train on: {shown(store.name)} has {count}"
-            raise InputError(f"{found}; lower it or add images")
+            found = f"--held-out {share} leaves no image of {printable(name)} to train on"
+            raise InputError(f"{found}: {printable(store.name)} has {count}; lower it or add images")
         order = torch.randperm(len(members), generator=derived_generator(seed, "held out", label))
         held_out[members[order[:count]]] = True
     if share and not held_out.any():
-        found = f"--held-out {share} holds out no image of {shown(store.name)}: its classes are too small"
+        found = f"--held-out {share} holds out no image of {printable(store.name)}: its classes are too small"
         raise InputError(f"{found}; raise it or add images")
     return held_out

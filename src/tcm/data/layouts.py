@@ -10,7 +10,7 @@ from tcm.data.domains import Domain, Listing, same_name, shortened
 from tcm.data.folders import class_folders, existing_folder, read_folder
 from tcm.data.lists import domain_name, first_path, read_list
 from tcm.data.task import DataConfig
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 LIST_FOLDERS = ("", "image_list", "list")  # where below the root list files are looked for
 
@@ -46,7 +46,7 @@ def benchmark_data(benchmark: str, root: Path, task: str) -> DataConfig:
     images = {name: len(listing.entries) for name, listing in sides.items()}
     classes = {name: listing.class_counts for name, listing in sides.items()}
     for difference in published.differences(images, classes, found.folders):
-        warnings.warn(f"{shown(root)}: {difference}", UserWarning, stacklevel=2)
+        warnings.warn(f"{printable(root)}: {difference}", UserWarning, stacklevel=2)
     return found.config
 
 
@@ -91,9 +91,9 @@ def _by_lists(root: Path, domains: Sequence[PublishedDomain]) -> Lists | None:
     elif all((file.parent / path).is_file() for file, path in zip(files, firsts, strict=True)):
         start = None
     else:
-        named, begun = (" and ".join(map(shown, several)) for several in (files, firsts))
+        named, begun = (" and ".join(map(printable, several)) for several in (files, firsts))
         raise InputError(
-            f"the lists {named} begin with {begun}, but these are not files below {shown(root)}; "
+            f"the lists {named} begin with {begun}, but these are not files below {printable(root)}; "
             "write the paths in the lists relative to that folder"
         )
     return Lists(start, [read_list(file, start) for file in files])
@@ -103,7 +103,9 @@ def _domain_folder(root: Path, domain: PublishedDomain) -> Path | None:
     found = [folder for folder in _subfolders(root) if domain.is_called(folder.name)]
     if len(found) > 1:
         names = shortened([folder.name for folder in found])
-        raise InputError(f"{shown(root)} has several folders for {domain.name}: {names}; move all but one elsewhere")
+        raise InputError(
+            f"{printable(root)} has several folders for {domain.name}: {names}; move all but one elsewhere"
+        )
     return found[0] if found else None
 
 
@@ -129,8 +131,8 @@ def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
     if all(folders):
         source, target = (read_folder(folder) for folder in folders if folder)
         raise InputError(
-            f"the folders {shown(source.name)} and {shown(target.name)} of {shown(root)} do not tell the classes, as "
-            f"{_untold(source, target)}, and there are no list files that do; {published.name} needs "
+            f"the folders {printable(source.name)} and {printable(target.name)} of {printable(root)} do not tell the "
+            f"classes, as {_untold(source, target)}, and there are no list files that do; {published.name} needs "
             f"<domain>/<class>/<image> with the same class names, or lists such as {_usual_list(transfer.source)} and "
             f"{_usual_list(transfer.target)}"
         )
@@ -142,18 +144,20 @@ def _refuse(published: Benchmark, root: Path, transfer: Transfer) -> NoReturn:
     near = max(
         fitting, key=lambda folder: sum(bool(_domain_folder(folder, one)) for one in published.domains), default=None
     )
-    remedy = f"{shown(near)} has them, give that" if near else "put them there, or give the folder that holds them"
+    remedy = f"{printable(near)} has them, give that" if near else "put them there, or give the folder that holds them"
     held = shortened([entry.name for entry in sorted(root.iterdir())]) or "nothing"
-    raise InputError(f"{shown(root)} lacks domains of {published.name}: looked for {looked}, found {held}; {remedy}")
+    raise InputError(
+        f"{printable(root)} lacks domains of {published.name}: looked for {looked}, found {held}; {remedy}"
+    )
 
 
 def _untold(source: Listing, target: Listing) -> str:
     """Why the folders of two domains do not tell the classes."""
     for listing in (source, target):
         if loose := [path for path, name in listing.entries if name is None]:
-            return f"{shown(listing.name)}/{shown(loose[0])} is in no class folder"
+            return f"{printable(listing.name)}/{printable(loose[0])} is in no class folder"
     alone = [
-        f"{shown(listing.name)} alone has {shortened(own)}"
+        f"{printable(listing.name)} alone has {shortened(own)}"
         for listing, other in ((source, target), (target, source))
         if (own := [name for name in listing.classes if not same_name(name, other.classes)])
     ]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from tcm.data.domains import Domain, Listing, TargetLabels, matched
 from tcm.data.images import is_image
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 
-class Line(NamedTuple):
+class ListEntry(NamedTuple):
     """One line of a list file."""
 
     number: int
@@ -54,17 +54,17 @@ def domain_name(list_file: Path) -> str:
     return re.sub("[_-]?list$", "", list_file.stem, flags=re.I) or list_file.stem
 
 
-def _lines(list_file: Path, root: Path | None) -> list[Line]:
+def _lines(list_file: Path, root: Path | None) -> list[ListEntry]:
     """The lines with their labels, or all without labels where every line is a bare path."""
     texts = _texts(list_file)
     folder = root or list_file.parent
     bare = all(is_image(text) or (folder / text).is_file() for _, text in texts)
-    lines = [Line(number, text, None) if bare else _labelled(list_file, number, text) for number, text in texts]
+    lines = [ListEntry(number, text, None) if bare else _labelled(list_file, number, text) for number, text in texts]
     start = str(folder)
     for line in lines:
         if not os.path.isfile(os.path.join(start, line.path)):
             remedy = "correct the line, or give the folder that paths are relative to: --data.root, of tcm bench --root"
-            raise InputError(f"{_place(list_file, line)}: there is no file {shown(folder / line.path)}; {remedy}")
+            raise InputError(f"{_place(list_file, line)}: there is no file {printable(folder / line.path)}; {remedy}")
     return lines
 
 
@@ -72,25 +72,27 @@ def _texts(list_file: Path) -> list[tuple[int, str]]:
     try:
         content = list_file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InputError(f"cannot read the list {shown(list_file)}: {error.strerror}; check its name") from error
+        raise InputError(f"cannot read the list {printable(list_file)}: {error.strerror}; check its name") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"the list {shown(list_file)} is not UTF-8 text; save it as UTF-8") from error
+        raise InputError(f"the list {printable(list_file)} is not UTF-8 text; save it as UTF-8") from error
     # Not splitlines: it would also split at rarer characters that a file's name may hold.
     numbered = [(number, line.strip()) for number, line in enumerate(content.split("\n"), 1)]
     texts = [(number, text) for number, text in numbered if text and not text.startswith("#")]
     if not texts:
-        raise InputError(f"the list {shown(list_file)} names no images; write one `relative/path label` a line")
+        raise InputError(f"the list {printable(list_file)} names no images; write one `relative/path label` a line")
     return texts
 
 
-def _labelled(list_file: Path, number: int, text: str) -> Line:
+def _labelled(list_file: Path, number: int, text: str) -> ListEntry:
     path, *label = text.rsplit(maxsplit=1)
     if not label or is_image(text):
-        raise InputError(f"{shown(list_file)}, line {number} has no label, other lines have one; add it: {shown(text)}")
-    return Line(number, path, label[0])
+        raise InputError(
+            f"{printable(list_file)}, line {number} has no label, other lines have one; add it: {printable(text)}"
+        )
+    return ListEntry(number, path, label[0])
 
 
-def _listing(list_file: Path, root: Path | None, lines: list[Line]) -> Listing:
+def _listing(list_file: Path, root: Path | None, lines: list[ListEntry]) -> Listing:
     entries = tuple((_normal_path(line.path), line.label) for line in lines)
     return Listing(domain_name(list_file), list_file.absolute(), (root or list_file.parent).absolute(), entries)
 
@@ -99,14 +101,14 @@ def _normal_path(path: str) -> str:
     return PurePosixPath(path).as_posix() if "./" in path or "//" in path else path
 
 
-def _class_count(list_file: Path, source: list[Line]) -> int:
+def _class_count(list_file: Path, source: list[ListEntry]) -> int:
     """How many classes the source's integer labels make; they must be 0, 1, ... without a gap."""
     found = {int(line.label or 0) for line in source}
     _require_range(list_file, source, len(found))
     return len(found)
 
 
-def _require_range(list_file: Path, lines: list[Line], count: int) -> None:
+def _require_range(list_file: Path, lines: list[ListEntry], count: int) -> None:
     for line in lines:
         if not 0 <= int(line.label or 0) < count:
             found = f"label {line.label} is out of range"
@@ -118,11 +120,11 @@ def _is_integer(label: str | None) -> bool:
     return label is not None and re.fullmatch(r"-?[0-9]+", label) is not None
 
 
-def _normal(line: Line) -> Line:
+def _normal(line: ListEntry) -> ListEntry:
     if line.label is None or not _is_integer(line.label) or str(int(line.label)) == line.label:
         return line
     return line._replace(label=str(int(line.label)))
 
 
-def _place(list_file: Path, line: Line) -> str:
-    return f"{shown(list_file)}, line {line.number}"
+def _place(list_file: Path, line: ListEntry) -> str:
+    return f"{printable(list_file)}, line {line.number}"

@@ -23,7 +23,7 @@ from tcm.data.cache import read_note, whole_or_nothing, write_note
 from tcm.data.domains import Domain
 from tcm.data.images import BadImage, content_hash, decode, resized
 from tcm.data.reading import read_all
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 Read = TypeVar("Read")
 
@@ -31,7 +31,7 @@ FORMAT = 1  # part of every key: raising it makes all older stores be packed aga
 
 
 @dataclass(frozen=True)
-class Index:
+class StoreIndex:
     """What index.json holds: one entry per packed image in each list, and the files that could not be read."""
 
     name: str
@@ -83,7 +83,7 @@ class ImageStore:
 def open_store(folder: Path) -> ImageStore:
     """The store in that folder; an error if there is none or if it is damaged."""
     try:
-        index = Index(**json.loads((folder / "index.json").read_text(encoding="utf-8")))
+        index = StoreIndex(**json.loads((folder / "index.json").read_text(encoding="utf-8")))
         # Copy on write: torch wants memory it could write to, and the file stays as it is.
         pixels = np.lib.format.open_memmap(folder / "images.npy", mode="c")
         expected = (len(index.paths), index.size, index.size, 3)
@@ -91,8 +91,10 @@ def open_store(folder: Path) -> ImageStore:
         if pixels.shape != expected or end != (folder / "images.npy").stat().st_size or index.format != FORMAT:
             raise ValueError(f"images.npy does not hold {expected[0]} images of side {index.size}")
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or shown(error)
-        raise InputError(f"{shown(folder)} is not a whole image store: {reason}; delete it and pack again") from error
+        reason = getattr(error, "strerror", None) or printable(error)
+        raise InputError(
+            f"{printable(folder)} is not a whole image store: {reason}; delete it and pack again"
+        ) from error
     return ImageStore(
         folder=folder,
         name=index.name,
@@ -121,7 +123,7 @@ def pack_arrays(
     names = [classes[label] if label >= 0 else None for label in labels]
     hashes = [hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest() for image in images]
     originals = [[size, size] for _ in paths]
-    index = Index(name, size, list(classes), list(paths), names, originals, hashes, skipped=[])
+    index = StoreIndex(name, size, list(classes), list(paths), names, originals, hashes, skipped=[])
     with whole_or_nothing(folder, _is_same) as temporary:
         np.save(temporary / "images.npy", images)
         if extra is not None:
@@ -166,7 +168,7 @@ def _cached(folder: Path, domain: Domain) -> ImageStore | None:
 
 def _packed(domain: Domain, size: int, hashes: Sequence[str | BadImage], folder: Path, quiet: bool) -> ImageStore:
     """The store at `folder`, newly packed; files that cannot be read are left out and noted in it."""
-    index = Index(domain.name, size, list(domain.classes), [], [], [], [], skipped=[])
+    index = StoreIndex(domain.name, size, list(domain.classes), [], [], [], [], skipped=[])
     files = [domain.root / path for path in domain.paths]
     read = partial(_or_bad, partial(_pixels, size=size))
     # Plain writes: pages written through a memory map would count as this process's memory.
@@ -200,7 +202,7 @@ def _write_header(file: BinaryIO, count: int, size: int) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _write_index(folder: Path, index: Index) -> None:
+def _write_index(folder: Path, index: StoreIndex) -> None:
     (folder / "index.json").write_text(json.dumps(asdict(index)), encoding="utf-8")
 
 
@@ -231,8 +233,8 @@ def _or_bad(read: Callable[[Path], Read], path: Path) -> Read | BadImage:
 
 def _report_bad(skipped: Sequence[tuple[str, str]], domain: Domain, on_bad_image: Literal["stop", "skip"]) -> None:
     path, reason = skipped[0]
-    first = f"{shown(domain.root / path)}: {reason}"
-    count = f"{len(skipped)} of the {len(domain.paths)} images of {shown(domain.name)} cannot be read"
+    first = f"{printable(domain.root / path)}: {reason}"
+    count = f"{len(skipped)} of the {len(domain.paths)} images of {printable(domain.name)} cannot be read"
     if on_bad_image == "skip":
         warnings.warn(f"{count} and are left out, the first is {first}", UserWarning, stacklevel=3)
         return

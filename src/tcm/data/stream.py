@@ -9,9 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from tcm.data.augment import Squares, View, as_input, cut, cut_all, random_squares
+from tcm.data.batch import Batch, Counterfactuals
 from tcm.data.store import ImageStore
 from tcm.errors import InputError
-from tcm.learner import Batch, Counterfactuals
 
 BLOCK = 64  # steps whose random choices are drawn together: a step then costs the host next to nothing
 SIDES = ("source", "target")

@@ -14,7 +14,7 @@ from tcm.data.domains import Domain, TargetLabels
 from tcm.data.folders import read_benchmark_folders, read_plain_folders
 from tcm.data.lists import read_lists
 from tcm.data.store import ImageStore, open_or_pack, open_store, pack_arrays
-from tcm.errors import InputError, shown
+from tcm.errors import InputError, printable
 
 T = TypeVar("T")
 BUILT_IN = ("digits", "digits-ceiling")
@@ -99,7 +99,7 @@ class DataConfig:
         if self.area is not None and shift:
             raise InputError("--data.shift is for crops of one size; leave it out, or --data.area")
         if self.cache is not None and os.path.isfile(self.cache):
-            raise InputError(f"--data.cache {shown(self.cache)} is a file; name a folder")
+            raise InputError(f"--data.cache {printable(self.cache)} is a file; name a folder")
         paths = ("root", "source_dir", "target_dir", "source_list", "target_list", "cache")
         absolute = {name: _absolute(getattr(self, name)) for name in paths}
         flip = _or(self.flip, not self.is_digits)

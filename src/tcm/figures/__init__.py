@@ -1,1 +1,5 @@
-"""Figures of runs. Every function returns a matplotlib `Figure` of its own; none touches pyplot's global state."""
+"""Arrays to matplotlib figures.
+
+In: what `analysis` and `mechanisms` compute. Out: a `Figure`, written as PNG, SVG or PDF by `svg.py`. Each file draws
+one kind of figure. Start with `curves.py`.
+"""

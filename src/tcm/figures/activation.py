@@ -8,7 +8,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tcm.activation import Comparison, Maps
+from tcm.analysis.grad_cam import ActivationComparison, Maps
 from tcm.figures.mechanisms import SHARP_UP_TO
 from tcm.figures.svg import INK, PALETTE, shortened, visible
 
@@ -19,7 +19,7 @@ _BETWEEN = 0.3  # cells between the runs and the views
 _HEAT = LinearSegmentedColormap.from_list("heat", [(*to_rgb(PALETTE[1]), 0.0), (*to_rgb(PALETTE[1]), 0.85)])
 
 
-def activation_figure(found: Comparison) -> Figure:
+def activation_figure(found: ActivationComparison) -> Figure:
     """A row an image: the image, where each run sees its class, and of a run with several views each view's part."""
     rows, several = len(found.true), [run for run in found.runs if len(run.views) > 1]
     columns = 1 + len(found.runs) + sum(len(run.views) for run in several)

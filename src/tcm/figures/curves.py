@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,20 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator
 
+from tcm.analysis.curves import History, Series, curve, is_number
 from tcm.figures.svg import INK, PALETTE, style_axes, visible
-
-History = Sequence[Mapping[str, Any]]
-
-
-class Curve(NamedTuple):
-    """A line, and half the height of the band around it if it is a mean over seeds."""
-
-    at: np.ndarray
-    values: np.ndarray
-    deviation: np.ndarray | None = None
-
-
-Series = Mapping[str, Curve]
 
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
@@ -61,26 +49,15 @@ def learning_curves(histories: Mapping[str, History]) -> dict[str, Figure]:
     return figures
 
 
-def curve(history: History, key: str) -> Curve:
-    """Steps and finite values of one quantity, ascending. A step logged twice, as after a resume, counts once."""
-    points = {row["step"]: float(row[key]) for row in history if _is_number(row.get(key))}
-    steps = sorted(points)
-    return Curve(np.array(steps), np.array([points[step] for step in steps]))
-
-
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     """The mean over a centred window, which shrinks at both ends; as long as `values`."""
     kernel = np.ones(window)
     return np.convolve(values, kernel, "same") / np.convolve(np.ones_like(values), kernel, "same")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
 def _drawn_keys(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     items = ((key, value) for row in rows for key, value in row.items() if not key.startswith(_ELSEWHERE))
-    found = dict.fromkeys(key for key, value in items if key not in _NOT_DRAWN and _is_number(value))
+    found = dict.fromkeys(key for key, value in items if key not in _NOT_DRAWN and is_number(value))
     first = [key for key in ("target/accuracy", "target/mean_class_accuracy", "source/accuracy") if key in found]
     losses = [key for key in found if key.startswith("loss/")]
     return [*first, *losses, *(key for key in found if key not in {*first, *losses})]

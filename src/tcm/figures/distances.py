@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from tcm.figures.curves import Curve, History, curve, drawn_line
+from tcm.analysis.curves import Curve, History, curve
+from tcm.figures.curves import drawn_line
 from tcm.figures.steps import called, name_ends, style_panel
 from tcm.figures.svg import INK
 from tcm.figures.wins import last_numbers

@@ -7,7 +7,7 @@ from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tcm.embedding import Embedding
+from tcm.analysis.embedding import Embedding
 from tcm.figures.svg import INK, PALETTE, shortened, visible
 
 _NAMES_UP_TO = 15  # classes whose names still fit among the points

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from tcm.data.digits import FACTORS
 from tcm.figures.svg import INK, PALETTE, style_axes
-from tcm.mechanisms.disentangle import Disentanglement
+from tcm.mechanisms.disentanglement import Disentanglement
 
 _ORANGE, _BLUE = to_rgb(PALETTE[1]), to_rgb(PALETTE[0])
 # By opacity, so that a factor that stays put has the colour of the page, light or dark.

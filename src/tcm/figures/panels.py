@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator
 
-from tcm.figures.curves import Curve, Series, drawn_line, mark_percent
+from tcm.analysis.curves import Curve, Series
+from tcm.figures.curves import drawn_line, mark_percent
 from tcm.figures.svg import INK, shortened, style_axes, visible
 
 _MOST_COLUMNS = 4

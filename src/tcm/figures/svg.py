@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from tcm.errors import InputError, shown
-from tcm.run import make_folder, write_atomically
+from tcm.errors import InputError, printable
+from tcm.training.run_folder import make_folder, write_atomically
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -55,7 +55,7 @@ def format_of(file: Path) -> str:
     """The format that the file's name asks for; an error if figures are not written in it."""
     kind = file.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        raise InputError(f"--out {shown(file)} names no format of figures; end it in .{', .'.join(FORMATS)}")
+        raise InputError(f"--out {printable(file)} names no format of figures; end it in .{', .'.join(FORMATS)}")
     return kind
 
 

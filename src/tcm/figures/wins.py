@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tcm.analysis.curves import Curve, History, curve
 from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
-from tcm.figures.curves import Curve, History, curve, drawn_line
+from tcm.figures.curves import drawn_line
 from tcm.figures.steps import called, name_ends, style_panel
 from tcm.figures.svg import INK, SHADES, shortened, style_axes, visible
 

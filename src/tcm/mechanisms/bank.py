@@ -8,16 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from tcm.data.batch import Batch
 from tcm.errors import InputError
-from tcm.graphs import Recorder
-from tcm.learner import Batch, Learner
-from tcm.losses import adversarial, critic_error, reconstruction
-from tcm.mechanisms.bands import BANDS, allotted, bands, prices
-from tcm.mechanisms.competition import Terms, dealt, winners
+from tcm.mechanisms.competition import Terms, random_assignment, winners
+from tcm.mechanisms.components import COMPONENTS, allotted, components, prices
 from tcm.mechanisms.pair import SIDES, Mechanism, Side, compiled_network, opposite, run_network
 from tcm.mechanisms.pool import ImagePool
 from tcm.nn.critic import Critic, CriticConfig
+from tcm.nn.cuda_graphs import Recorder
 from tcm.nn.generator import GeneratorConfig
+from tcm.nn.losses import adversarial, critic_error, reconstruction
+from tcm.training.learner import Learner
 
 JUDGED_AT_ONCE = 64  # images that a critic learns from in one pass
 MEMORY = 0.9  # of what the mechanisms changed in earlier steps
@@ -37,7 +38,7 @@ class BankConfig:
     identity: float = 5.0
     """alpha_2, the weight of the identity loss."""
     overlap: float = 0.0
-    """Weight of what a mechanism changes in the bands that belong to others."""
+    """Weight of what a mechanism changes in the components that belong to others."""
     score: Literal["total", "adversarial"] = "total"
     """What decides who wins an image. total: the whole loss (the paper). adversarial: how real its image looks."""
     warmup: int = 8000
@@ -92,8 +93,8 @@ class MechanismBank(Learner):
         self.pools = nn.ModuleDict({name: ImagePool(config.pool, side) for name in SIDES})
         self.living = list(range(k))  # numbers of the mechanisms that were not dropped
         self.past_warmup = True  # at the last step: only then do wins tell who is of use
-        # How strongly each mechanism changes each band, by the images' origin.
-        self.register_buffer("moved", torch.zeros(len(SIDES), k, len(BANDS)))
+        # How strongly each mechanism changes each component, by the images' origin.
+        self.register_buffer("moved", torch.zeros(len(SIDES), k, len(COMPONENTS)))
         # Images won since the last count: source images by class, target images in the last column.
         self.register_buffer("wins", torch.zeros(k, classes + 1))
         # For how many counts in a row each mechanism has been of no use.
@@ -177,7 +178,7 @@ class MechanismBank(Learner):
         if rule == "all":
             return {side: [list(range(batch))] * self.k for side in SIDES}
         if rule == "random":
-            given = [dealt(batch, self.k).tolist() for _ in SIDES]
+            given = [random_assignment(batch, self.k).tolist() for _ in SIDES]
         else:
             given = torch.stack([winner[side] for side in SIDES]).tolist()
         return {
@@ -217,7 +218,7 @@ class MechanismBank(Learner):
         pair = self.mechanisms[number]
         assert isinstance(pair, Mechanism)
         terms, carried = self.terms(pair, images, side, context)
-        overlap = (bands(carried - images) * price).sum(dim=1) if self.config.overlap else torch.zeros_like(weight)
+        overlap = (components(carried - images) * price).sum(dim=1) if self.config.overlap else torch.zeros_like(weight)
         loss = (weight * (self.total(terms) + self.config.overlap * overlap)).sum()
         add_gradients(loss, pair)
         return torch.stack([(weight * part.detach()).sum() for part in (*terms, overlap)])
@@ -255,11 +256,11 @@ class MechanismBank(Learner):
         """Adds to `moved` what the mechanisms change in this step."""
         for row, side in enumerate(SIDES):
             change = (found[side].made - images[side]).flatten(0, 1)
-            amount = bands(change).unflatten(0, (self.k, -1)).mean(dim=1)
+            amount = components(change).unflatten(0, (self.k, -1)).mean(dim=1)
             self.moved[row, self.living] = self.moved[row, self.living].lerp(amount.to(self.moved), 1 - MEMORY)
 
     def priced(self) -> Tensor:
-        """What a change costs in each band: [origin, mechanism, band]."""
+        """What a change costs in each band: [origin, mechanism, component]."""
         moved = self.moved[:, self.living]
         belongs = allotted((moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).sum(dim=0))
         price = torch.zeros_like(self.moved)

@@ -23,7 +23,7 @@ def winners(losses: Tensor) -> Tensor:
     return losses.argmin(dim=0)
 
 
-def dealt(batch: int, k: int) -> Tensor:
+def random_assignment(batch: int, k: int) -> Tensor:
     """Images handed out at random, to each mechanism as many as to any other (up to one): [batch]."""
     return (torch.randperm(batch) + torch.randint(k, ())) % k
 

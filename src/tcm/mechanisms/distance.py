@@ -12,9 +12,9 @@ from tcm.data.augment import as_input, as_stored, centre_cuts, cut, squares
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import MechanismBank
-from tcm.mechanisms.disentangle import Transport
+from tcm.mechanisms.digit_reader import digit_reader
+from tcm.mechanisms.disentanglement import Transport
 from tcm.mechanisms.pair import SIDES, Side, opposite, run_network
-from tcm.mechanisms.reader import digit_reader
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.nn.generator import GeneratorConfig
 

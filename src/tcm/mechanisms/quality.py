@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tcm.errors import InputError, memory_told
+from tcm.errors import InputError, explain_out_of_memory
+from tcm.mechanisms.digit_reader import Readability, readability
 from tcm.mechanisms.distance import Frechet, comparing_network, fitting_batch, frechet, singly_and_together
-from tcm.mechanisms.reader import Readability, readability
 from tcm.mechanisms.transport import open_for_transport
 from tcm.nn.backbone import BackboneConfig
 from tcm.progress import ProgressDisplay
@@ -19,7 +19,7 @@ class Quality(NamedTuple):
     readability: Readability | None  # of the digits alone
 
 
-@memory_told("measuring", "free some, or try --device cpu")
+@explain_out_of_memory("measuring", "free some, or try --device cpu")
 def run_quality(
     folder: Path, backbone: BackboneConfig, images: int, device: str = "auto", quiet: bool = False
 ) -> Quality:

@@ -17,17 +17,17 @@ from torch import Tensor
 
 from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
-from tcm.errors import InputError, Interrupted, memory_told, shown
+from tcm.errors import InputError, Interrupted, explain_out_of_memory, printable
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
-from tcm.mechanisms.discovery import DiscoveryConfig, load_mechanisms
+from tcm.mechanisms.counterfactual_store import CounterfactualIndex, CounterfactualWriter, read_index
 from tcm.mechanisms.distance import fitting_batch
 from tcm.mechanisms.pair import SIDES, Side
+from tcm.mechanisms.train import MechanismsConfig, load_mechanisms
 from tcm.progress import ProgressDisplay
-from tcm.run import Run, lock, make_folder
-from tcm.settings import make_fabric
-from tcm.train import StopRequest, stop_requests
-from tcm.transported import Index, Writer, read_index
+from tcm.training.loop import StopRequest, stop_requests
+from tcm.training.run_config import make_fabric
+from tcm.training.run_folder import Run, lock, make_folder
 
 SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
 IN_FLIGHT = 3  # batches between the device and the disk
@@ -46,7 +46,7 @@ class Ready(NamedTuple):
     """A finished run of stage 1 and its images, ready to transport."""
 
     fabric: Fabric
-    config: DiscoveryConfig
+    config: MechanismsConfig
     bank: MechanismBank
     task: Task
 
@@ -64,11 +64,11 @@ def transport(
     out = out or folder / "transported"
     make_folder(out)
     with lock(out), ExitStack() as files:
-        writers: dict[Side, Writer] = {}
+        writers: dict[Side, CounterfactualWriter] = {}
         for side, store, other in zip(SIDES, task, reversed(task), strict=True):
             begun, _ = read_index(out / side)
             size = batch or (begun.batch if begun else fitting_batch(config.bank.generator, store.size, fabric.device))
-            index = Index(
+            index = CounterfactualIndex(
                 run=str(folder.absolute()),
                 mechanisms=weights_hash(folder),
                 domain=store.name,
@@ -79,7 +79,7 @@ def transport(
                 size=store.size,
                 batch=size,
             )
-            writers[side] = files.enter_context(closing(Writer(out / side, index)))
+            writers[side] = files.enter_context(closing(CounterfactualWriter(out / side, index)))
         if all(writer.finished for writer in writers.values()):
             return False
         if fabric.device.type == "cuda" and passes(bank, sum(map(len, task))) >= WORTH_COMPILING:
@@ -100,16 +100,16 @@ def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) 
     return Ready(fabric, config, bank, task)
 
 
-def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> None:
+def require_transportable(folder: Path, config: MechanismsConfig, task: Task) -> None:
     """An error unless these are the data of the run, and its generators return images as large as the stored ones."""
     classes = Run(folder).about_model()["classes"]
     if tuple(classes) != task.source.classes:
-        now, then = (shown(", ".join(names)) for names in (task.source.classes, classes))
-        found = f"the classes of {shown(task.source.name)} are {now}, but {folder} was trained on {then}"
+        now, then = (printable(", ".join(names)) for names in (task.source.classes, classes))
+        found = f"the classes of {printable(task.source.name)} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new --out")
     learned = Run(folder).images()
     if learned is not None and learned != [store.fingerprint for store in task]:
-        found = f"{shown(folder)} was trained on other images than its data holds now"
+        found = f"{printable(folder)} was trained on other images than its data holds now"
         raise InputError(f"{found}; restore them or train again in a new --out")
     for store in task:
         try:
@@ -118,8 +118,8 @@ def require_transportable(folder: Path, config: DiscoveryConfig, task: Task) -> 
             generator = config.bank.generator
             needed = f"a multiple of {2**generator.halvings}, {generator.smallest_image} or more"
             raise InputError(
-                f"the images of {shown(store.name)} are stored with side {store.size}, but the generators of {folder} "
-                f"need {needed}; train mechanisms with such a --data.size"
+                f"the images of {printable(store.name)} are stored with side {store.size}, but the generators of "
+                f"{folder} need {needed}; train mechanisms with such a --data.size"
             ) from error
 
 
@@ -155,7 +155,7 @@ def win_shares(out: Path) -> dict[Side, list[float]]:
 
 
 def _transport_all(
-    fabric: Fabric, bank: MechanismBank, task: Task, writers: dict[Side, Writer], out: Path, quiet: bool
+    fabric: Fabric, bank: MechanismBank, task: Task, writers: dict[Side, CounterfactualWriter], out: Path, quiet: bool
 ) -> None:
     def done() -> int:
         return sum(writer.done for writer in writers.values())
@@ -172,7 +172,7 @@ def _transport_all(
 
 
 def _fill(
-    writer: Writer,
+    writer: CounterfactualWriter,
     images: Tensor,
     device: torch.device,
     make: Callable[[Tensor], Carried],
@@ -192,7 +192,7 @@ def _fill(
 
     with ThreadPoolExecutor(1, "write") as behind:
         for start, pixels in zip(starts, _read_ahead(images, starts, batch, device), strict=True):
-            with memory_told(f"--batch {batch}", "repeat the command with a smaller one"):
+            with explain_out_of_memory(f"--batch {batch}", "repeat the command with a smaller one"):
                 made = make(filled_up(pixels, batch)) if pixels.is_cuda else make(pixels)
                 made = Carried(*(part[: len(pixels)] for part in made))
                 waiting.append(behind.submit(write, start, _Landed(made)))

@@ -1,6 +1,9 @@
-"""The methods, by the name that the command line gives them. See docs/adding-a-method.md for one more."""
+"""Stage 2: one file per method, and the table of them all.
 
-from tcm.methods.baseline import BaselineConfig, preset_baseline
+In: a `Batch` with labels of the source alone. Out: loss terms by name, and logits of target images. Start with
+`method.py`, then `dann.py`; docs/adding-a-method.md adds one more.
+"""
+
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
@@ -8,8 +11,9 @@ from tcm.methods.erm import ERMConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
-from tcm.methods.tcm import Preset as Preset
-from tcm.methods.tcm import TCMConfig, preset_tcm
+from tcm.methods.tcm.baseline import BaselineConfig, preset_baseline
+from tcm.methods.tcm.tcm import Preset as Preset
+from tcm.methods.tcm.tcm import TCMConfig, preset_tcm
 
 METHODS: dict[str, type[MethodConfig]] = {
     "erm": ERMConfig,

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.learner import Batch
-from tcm.losses import confident_confusion, domain_confusion
+from tcm.data.batch import Batch
 from tcm.methods.method import Method, Problem, Recipe
 from tcm.nn.heads import discriminator, multilinear_map, reverse_gradient
-from tcm.schedules import ramp_up
+from tcm.nn.losses import confident_confusion, domain_confusion
+from tcm.nn.schedules import ramp_up
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.learner import Batch
-from tcm.losses import multi_kernel_mmd
+from tcm.data.batch import Batch
 from tcm.methods.method import Method, Problem, Recipe
+from tcm.nn.losses import multi_kernel_mmd
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.learner import Batch
-from tcm.losses import domain_confusion
+from tcm.data.batch import Batch
 from tcm.methods.method import Method, Problem, Recipe
 from tcm.nn.heads import discriminator, reverse_gradient
-from tcm.schedules import ramp_up
+from tcm.nn.losses import domain_confusion
+from tcm.nn.schedules import ramp_up
 
 
 @dataclass(frozen=True)

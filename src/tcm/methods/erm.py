@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.learner import Batch
+from tcm.data.batch import Batch
 from tcm.methods.method import Method, Problem, Recipe
 
 

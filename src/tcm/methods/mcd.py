@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tcm.learner import Batch
-from tcm.losses import class_balance, classifier_discrepancy
+from tcm.data.batch import Batch
 from tcm.methods.method import Answer, Method, Problem, Recipe
 from tcm.nn.heads import deep_classifier
+from tcm.nn.losses import class_balance, classifier_discrepancy
 
 
 @dataclass(frozen=True)

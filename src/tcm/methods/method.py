@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from tcm.learner import Batch, Learner
+from tcm.data.batch import Batch
 from tcm.nn.backbone import Backbone
 from tcm.nn.generator import FrozenGenerators
 from tcm.nn.heads import bottleneck, classifier
-from tcm.schedules import inverse_decay
+from tcm.nn.schedules import inverse_decay
+from tcm.training.learner import Learner
 
 
 @dataclass(frozen=True)

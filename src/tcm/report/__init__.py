@@ -1,4 +1,7 @@
-"""Run folders to one HTML page that needs nothing but itself."""
+"""Run folders to one HTML page that needs nothing but itself.
+
+In: run folders of either stage. Out: `index.html`. Start with `page.py`; `view.py` gathers what the templates show.
+"""
 
 from tcm.report.page import write_report
 

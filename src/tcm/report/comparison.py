@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcm.analysis.run_record import Record
 from tcm.config import leaves
-from tcm.report.record import Record
-from tcm.run import ALIKE_KEYS
+from tcm.training.run_folder import ALIKE_KEYS
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """One run of the comparison table; a missing number is None."""
 
     label: str
@@ -47,11 +47,11 @@ class SeedsRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunsTable:
     """The table of one task, and the highest value of each accuracy among its rows."""
 
     task: tuple[str, str]
-    rows: list[Row]
+    rows: list[RunRow]
     seeds_rows: list[SeedsRow]
 
     def best(self, column: str) -> float | None:
@@ -70,20 +70,20 @@ def run_labels(records: Sequence[Record]) -> list[str]:
     return [f"{label} #{i + 1}" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
 
 
-def comparisons(records: Sequence[Record], labels: Sequence[str]) -> list[Comparison]:
+def comparisons(records: Sequence[Record], labels: Sequence[str]) -> list[RunsTable]:
     """One table per task, tasks and runs in the order given; the k-th run's section is `#run-k`.
 
     Runs of stage 1 have no accuracy and stand in no table.
     """
-    tasks: dict[tuple[str, str], list[tuple[Record, Row]]] = {}
+    tasks: dict[tuple[str, str], list[tuple[Record, RunRow]]] = {}
     for index, (record, label) in enumerate(zip(records, labels, strict=True), start=1):
         if not record.is_mechanisms:
             tasks.setdefault(record.task, []).append((record, _row(record, label, f"run-{index}")))
-    return [Comparison(task, [row for _, row in members], _seeds_rows(members)) for task, members in tasks.items()]
+    return [RunsTable(task, [row for _, row in members], _seeds_rows(members)) for task, members in tasks.items()]
 
 
-def _seeds_rows(members: Sequence[tuple[Record, Row]]) -> list[SeedsRow]:
-    groups: dict[str, list[Row]] = {}
+def _seeds_rows(members: Sequence[tuple[Record, RunRow]]) -> list[SeedsRow]:
+    groups: dict[str, list[RunRow]] = {}
     for record, row in members:
         if record.evaluation:
             fixed = {key: value for key, value in leaves(record.config).items() if key not in {"seed", *ALIKE_KEYS}}
@@ -106,9 +106,9 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(statistics.mean(known), statistics.stdev(known)) if len(known) == len(values) else None
 
 
-def _row(record: Record, label: str, anchor: str) -> Row:
+def _row(record: Record, label: str, anchor: str) -> RunRow:
     evaluation, steps = record.evaluation, record.config["steps"]
-    return Row(
+    return RunRow(
         label=label,
         anchor=anchor,
         method=record.method,

@@ -7,18 +7,18 @@ from typing import NamedTuple
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from tcm.analysis.curves import History
+from tcm.analysis.run_record import Record
 from tcm.errors import InputError
-from tcm.figures.curves import History
 from tcm.figures.distances import DIRECTIONS, distances_figure
 from tcm.figures.factors import factors_figure
 from tcm.figures.svg import inline_svg
 from tcm.figures.wins import class_wins_figure, wins_figure
-from tcm.mechanisms.disentangle import Disentanglement, disentanglement
+from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
 from tcm.mechanisms.gallery import Gallery, galleries
 from tcm.mechanisms.transport import open_for_transport
 from tcm.report.pictures import Picture, picture
-from tcm.report.record import Record
-from tcm.run import Run
+from tcm.training.run_folder import Run
 
 IMAGES, LARGEST = 6, 128  # images shown of each domain, and the side to which they are reduced
 

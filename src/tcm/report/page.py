@@ -8,14 +8,14 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from tcm.analysis.run_record import Record, read_record
 from tcm.errors import InputError
 from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
 from tcm.figures.curves import SMOOTH_ABOVE, learning_curves
 from tcm.figures.svg import inline_svg, visible
 from tcm.report.comparison import comparisons, run_labels
-from tcm.report.record import Record, read_record
 from tcm.report.view import run_view, task_samples
-from tcm.run import write_atomically
+from tcm.training.run_folder import write_atomically
 
 _HERE = Path(__file__).parent
 

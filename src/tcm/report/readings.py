@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tcm.methods.proxy import HeadMetrics, head_metrics, head_remarks
-from tcm.report.record import Evaluation, Record
+from tcm.analysis.run_record import Evaluation, Record
+from tcm.methods.tcm.proxy import HeadMetrics, head_metrics, head_remarks
 
 REPORTED = "As reported"
 _EXPLAINED = {

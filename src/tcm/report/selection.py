@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tcm.report.record import Record
-from tcm.select import ACCURACY, PREFIX, RULES, selected
+from tcm.analysis.run_record import Record
+from tcm.classifier.selection import ACCURACY, PREFIX, RULES, selected
 
 EXPLAINED = {
     "last": "The last iterate: what is reported.",

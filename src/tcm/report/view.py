@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from tcm.analysis.run_record import Evaluation, Record
+from tcm.classifier.evaluate import confusion_counts
+from tcm.classifier.selection import collapse
 from tcm.config import leaves
-from tcm.evaluate import confusion_counts
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
 from tcm.report.mechanisms import MechanismsView, mechanisms_view
 from tcm.report.pictures import Picture, picture
 from tcm.report.readings import HeadView, Reading, head_view, reading_rows
-from tcm.report.record import Evaluation, Record
 from tcm.report.scores import (
     Bar,
     Pair,
@@ -26,11 +27,10 @@ from tcm.report.scores import (
     wilson_interval,
 )
 from tcm.report.selection import Choice, choices
-from tcm.select import collapse
 
 
 @dataclass(frozen=True)
-class Measured:
+class LabelledView:
     """What only a labelled target has."""
 
     interval: tuple[float, float]
@@ -58,7 +58,7 @@ class RunView:
     label: str
     anchor: str
     record: Record
-    measured: Measured | None
+    measured: LabelledView | None
     unmeasured: Unmeasured | None
     readings: list[Reading]
     choices: list[Choice]
@@ -107,12 +107,12 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
     )
 
 
-def _measured(evaluation: Evaluation, name: str) -> Measured:
+def _measured(evaluation: Evaluation, name: str) -> LabelledView:
     labels, classes = evaluation.arrays["labels"], evaluation.classes
     assert evaluation.accuracy is not None, "the caller has checked"
     matrix = confusion_counts(labels, evaluation.predictions, len(classes))
     description = f"Confusion matrix of {len(classes)} classes; the most frequent confusions are listed beside it."
-    return Measured(
+    return LabelledView(
         interval=wilson_interval(evaluation.accuracy, int((labels >= 0).sum())),
         mean_confidence=float(evaluation.confidence[labels >= 0].mean()),
         confusion=Markup(inline_svg(confusion_figure(matrix, classes), f"{name}-confusion", description)),

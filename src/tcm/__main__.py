@@ -1,0 +1,7 @@
+"""`python -m tcm` is the command line."""
+
+import sys
+
+from tcm.cli.app import main
+
+sys.exit(main())

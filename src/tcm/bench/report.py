@@ -1,0 +1,216 @@
+"""A suite's folder to one page: results, selection rules, figures, costs, settings. suite.html.jinja lays it out."""
+
+import base64
+import io
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+from PIL import Image
+
+from tcm.analysis.cost import BATCH, Cost, Costs, Form, costs_notes, count_costs
+from tcm.bench.config import SuiteConfig
+from tcm.bench.figures import SuiteFigure, suite_figures
+from tcm.bench.finished import SuiteRun, entry_name, finished_runs, usual_k
+from tcm.classifier.selection import RULES
+from tcm.config import from_json
+from tcm.errors import InputError
+from tcm.methods import METHODS, WITH_PRESETS
+from tcm.nn.backbone import BackboneConfig
+from tcm.report.page import template, write_page
+from tcm.report.selection import EXPLAINED
+from tcm.results.formats import head, sections
+from tcm.results.store import KEY
+from tcm.results.table import ORACLE, ResultRow, ResultTable, Setting, settings_of
+from tcm.training.run_folder import Run, read_json
+
+LAST = "last"  # the rule of all that is reported
+
+
+class RuleRow(NamedTuple):
+    """What a selection rule is worth over the runs in which it can choose, in %."""
+
+    rule: str
+    explanation: str
+    runs: int
+    accuracy: float
+    regret: float  # points below the oracle, in the same runs
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether it looks at the target's labels."""
+        return self.rule == ORACLE
+
+
+class SettingsRow(NamedTuple):
+    """How the runs of a line of the table were trained."""
+
+    name: str
+    runs: int
+    steps: int
+    batch: int
+    k: str
+    mechanism_steps: str  # of stage 1; pairs of domains may differ
+
+
+class CostRow(NamedTuple):
+    """The cost of a line by its name in a suite."""
+
+    name: str
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class CostsView:
+    """What is shown of costs, or why it is not."""
+
+    found: Costs | None
+    rows: Sequence[CostRow] = ()
+    notes: Sequence[str] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rows have in common, each once and in the order of the rows."""
+
+    benchmark: str
+    tasks: list[str]
+    entries: list[str]
+    seeds: list[str]
+    runs: int
+    commits: list[str]
+    devices: list[str]
+    versions: list[str]  # of PyTorch
+
+
+def write_suite_report(
+    benchmark: str,
+    config: SuiteConfig,
+    store: Path,
+    rows: Sequence[ResultRow],
+    tables: Sequence[ResultTable],
+    failed: Mapping[str, str],
+    quiet: bool = False,
+) -> Path:
+    """Draws the figures of the suite around the `store` and writes report/index.html beside it; returns its path.
+
+    `rows` are the store's, `tables` its tables; `failed` says of each failed run what it said last.
+    """
+    out, k = store.parent, usual_k(benchmark, config)
+    runs = finished_runs(benchmark, out)
+    figures = suite_figures(benchmark, out, runs, k, config.device, quiet)
+    page = template("suite.html.jinja").render(
+        facts=suite_facts(rows),
+        tables=[(table, head(table), sections(table)) for table in tables],
+        failed=failed,
+        rules=rule_rows(rows),
+        held_out=config.held_out,
+        figures=[(figure, _picture(figure)) for figure in figures],
+        first_task=runs[0].task if len({run.task for run in runs}) > 1 else "",
+        costs=costs_view(runs, k),
+        k=k,
+        batch=BATCH,
+        settings=settings_rows(rows),
+        commands=_commands(runs),
+        folder=out.name,
+    )
+    return write_page(page, out / "report")
+
+
+def suite_facts(rows: Sequence[ResultRow]) -> Facts:
+    """Of all rows that are reported."""
+    reported = [row for row in rows if row["selection"] == LAST]
+
+    def each(name: str) -> list[str]:
+        return list(dict.fromkeys(row[name] for row in reported if row[name]))
+
+    return Facts(
+        benchmark=" and ".join(each("benchmark")),
+        tasks=list(dict.fromkeys(f"{row['source']} → {row['target']}" for row in reported)),
+        entries=list(dict.fromkeys(entry_name(row["method"], row["preset"]) for row in reported)),
+        seeds=sorted(each("seed"), key=int),
+        runs=len(reported),
+        commits=each("commit"),
+        devices=each("device"),
+        versions=each("torch"),
+    )
+
+
+def rule_rows(rows: Sequence[ResultRow]) -> list[RuleRow]:
+    """Mean accuracy of what each rule chooses, beside the oracle's in the same runs; nothing without target labels."""
+    same = [name for name in KEY if name != "selection"]
+    chosen: dict[str, dict[tuple[str, ...], float]] = {rule: {} for rule in RULES}
+    for row in rows:
+        if row["accuracy"] and row["selection"] in chosen:
+            chosen[row["selection"]][tuple(row[name] for name in same)] = float(row["accuracy"])
+    best, found = chosen[ORACLE], []
+    for rule, accuracies in chosen.items():
+        judged = [run for run in accuracies if run in best]
+        if judged:
+            mean = statistics.mean(accuracies[run] for run in judged)
+            regret = statistics.mean(best[run] for run in judged) - mean
+            found.append(RuleRow(rule, EXPLAINED[rule], len(judged), mean, regret))
+    return found
+
+
+def settings_rows(rows: Sequence[ResultRow]) -> list[SettingsRow]:
+    """A row for each of our lines, by its name in the table."""
+    lines: dict[Setting, list[ResultRow]] = {}
+    reported = [row for row in rows if row["selection"] == LAST]
+    for row, setting in zip(reported, settings_of(reported), strict=True):
+        lines.setdefault(setting, []).append(row)
+    found = []
+    for setting, members in lines.items():
+        configs: list[dict[str, Any]] = [json.loads(member["config"]) for member in members]
+        stage_1 = sorted({(config.get("mechanisms") or {}).get("steps") or 0 for config in configs} - {0})
+        steps, batch = (configs[0][name] for name in ("steps", "batch"))
+        ends = " to ".join(f"{number:,}" for number in dict.fromkeys([*stage_1[:1], *stage_1[-1:]]))
+        found.append(SettingsRow(setting.name(lines), len(members), steps, batch, setting.k, ends))
+    return found
+
+
+def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
+    """What the methods of these runs cost on their backbone."""
+    try:
+        first = runs[0].folder
+        backbone = from_json(BackboneConfig, read_json(first / "config.json")["backbone"])
+        classes = len(read_json(first / "evaluation.json")["classes"])
+        # The weights' file may be gone, and what is in it costs nothing.
+        found = count_costs(replace(backbone, weights=None), classes, k, forms_of(runs))
+    except InputError as error:
+        return CostsView(None, missing=f"The costs could not be counted: {error}.")
+    named = [CostRow(entry_name(cost.name, cost.preset), cost) for cost in found.rows]
+    return CostsView(found, named, costs_notes(found))
+
+
+def forms_of(runs: Sequence[SuiteRun]) -> list[Form]:
+    """The methods of the runs, each with the settings of its first run."""
+    found: dict[tuple[str, str | None], Form] = {}
+    for run in runs:
+        config = read_json(run.folder / "config.json")
+        name = config["method_name"]
+        preset = config["preset"] if name in WITH_PRESETS else None
+        settings = from_json(METHODS[name], config["method"], str(run.folder))
+        found.setdefault((name, preset), Form(name, preset, settings))
+    return list(found.values())
+
+
+def _commands(runs: Sequence[SuiteRun]) -> list[str]:
+    """By which the runs were made, each once."""
+    files = [Run(run.folder).environment_file for run in runs]
+    return list(dict.fromkeys(str(read_json(file).get("command", "")) for file in files if file.exists()))
+
+
+def _picture(figure: SuiteFigure) -> Markup | str:
+    """The lines as SVG; a picture as the address of an image in 256 colours, which a third of the bytes hold."""
+    if figure.png is None:
+        return Markup(figure.svg)
+    buffer = io.BytesIO()
+    with Image.open(figure.png) as whole:
+        whole.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

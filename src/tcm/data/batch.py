@@ -1,0 +1,21 @@
+"""What a learner sees of one training step."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Counterfactuals(NamedTuple):
+    """What the k mechanisms make of a batch's images, under the crop and the flip of each image itself."""
+
+    source: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i(x_s)
+    target: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i^-1(x_t)
+
+
+class Batch(NamedTuple):
+    """The images of one step. There is no field for target labels, so no method can look at them."""
+
+    source: Tensor  # [batch, 3, height, width] in [0, 1]
+    labels: Tensor  # [batch], classes of the source images
+    target: Tensor  # [batch, 3, height, width] in [0, 1]
+    counterfactuals: Counterfactuals | None = None  # only in a run with mechanisms

@@ -1,0 +1,165 @@
+"""Stage 1 as a run: from a task's images to a folder with k trained mechanisms (Algorithm 1, lines 4 to 9)."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from tcm.config import from_json, to_json
+from tcm.data.stream import derived_seed
+from tcm.data.task import load_task
+from tcm.errors import InputError, explain_out_of_memory
+from tcm.mechanisms.bank import BankConfig, MechanismBank
+from tcm.mechanisms.distance import Watch, WatchConfig
+from tcm.mechanisms.pair import SIDES
+from tcm.mechanisms.usage import UsageCounter
+from tcm.nn.critic import CriticConfig
+from tcm.nn.generator import GeneratorConfig
+from tcm.training.loop import LESS_MEMORY, training_loop
+from tcm.training.run_config import RunConfig, free_memory, open_run, open_stream, place, require_usable
+from tcm.training.run_folder import Run
+
+KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
+MOST = 8  # mechanisms with which --k auto starts
+Preset = Literal["default", "paper", "release"]
+PRESETS: dict[Preset, BankConfig] = {
+    # Mechanisms that share the way to the other domain: docs/reproduction.md tells why and what it gains.
+    "default": BankConfig(
+        generator=GeneratorConfig(residual=True),
+        critic=CriticConfig(calm=True),
+        judged="together",
+        cycle=0.2,
+        identity=0.1,
+        overlap=0.02,
+        score="adversarial",
+        warmup=0,
+        assignment="random",
+        critic_lr=4e-4,
+    ),
+    "paper": BankConfig(),
+    # The authors' scripts: every image to a random mechanism, from the first step to the last.
+    "release": BankConfig(warmup=0, assignment="random"),
+}
+
+
+def preset_bank(name: Preset, small: bool) -> BankConfig:
+    """Where the options of --bank start; `small` is for 32 x 32 images and runs of minutes."""
+    bank = PRESETS[name]
+    if not small:
+        return bank
+    generator = replace(bank.generator, width=8, halvings=1, blocks=1, kernel=3)
+    settings = {"lr": 1e-3, "critic_lr": 1e-3}
+    if name == "default":  # small networks learn fast, and must be held back more
+        settings = {"lr": 2e-3, "critic_lr": 3e-4, "cycle": 1.0, "identity": 0.3, "overlap": 0.3}
+    return replace(bank, generator=generator, critic=CriticConfig(16, 2), warmup=min(bank.warmup, 200), **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismsConfig(RunConfig):
+    """A training run of stage 1."""
+
+    steps: int | None = None
+    """Training steps. Default: 50000, digits 500."""
+    batch: int = 8
+    """Images of each domain in a step."""
+    k: int | Literal["auto"] = 4
+    """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
+    preset: Preset = "default"
+    """Where the values of --bank start; small images have small networks."""
+    bank: BankConfig = field(default_factory=lambda: PRESETS["default"])
+    watch: WatchConfig = field(default_factory=WatchConfig)
+
+    @property
+    def most(self) -> int:
+        """The number of mechanisms at the start."""
+        return MOST if self.k == "auto" else self.k
+
+    def resolved(self) -> "MechanismsConfig":
+        """This config with every default filled in; mistakes are found here, before anything is written."""
+        settled = self.settled(steps=500 if self.data.is_digits else 50_000)
+        if self.most < 1:
+            raise InputError(f"--k is {self.k}; give 1 or more mechanisms")
+        # A warm-up or a pool of 0 means to do without.
+        positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
+        require_usable(positive, "--bank")
+        self.bank.require_usable(settled.data.view.crop)
+        self.watch.require_usable()
+        return settled
+
+
+class TrainedMechanisms(NamedTuple):
+    """A finished run of stage 1."""
+
+    config: MechanismsConfig
+    bank: MechanismBank
+
+
+@explain_out_of_memory("training", LESS_MEMORY)
+def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> bool:
+    """Trains the mechanisms in the folder `out`, from where it stopped; False if they were finished already."""
+    config = config.resolved()
+    fabric, run = open_run(config, out, {"kind": KIND})
+    if run.finished:
+        return False
+    try:
+        require_room(config, free_memory(fabric.device))
+        network = config.watch.build(config.data)
+        task = load_task(config.data, quiet)
+        run.require_images([store.fingerprint for store in task])
+        stream = open_stream(config, task, fabric)
+        torch.manual_seed(derived_seed(config.seed, "weights"))
+        classes = task.source.classes
+        bank = config.bank.build(config.most, config.data.view.crop, config.schedule.steps, len(classes))
+    except InputError:
+        run.take_back_start()
+        raise
+    run.write_environment(str(fabric.device))
+    place(fabric, bank, config)
+    title = f"mechanisms {task.source.name} ↔ {task.target.name}"
+    usage = UsageCounter(bank, classes, drops=config.k == "auto")
+    watch = Watch(fabric, bank, network, task, config.data.view.crop, config.watch.images) if network else dict
+
+    def evaluate() -> dict[str, float]:
+        return {**watch(), **usage()}  # the usage may drop mechanisms
+
+    training_loop(
+        fabric,
+        bank,
+        stream,
+        run,
+        schedule=config.schedule,
+        seed=config.seed,
+        evaluate=evaluate,
+        title=title,
+        quiet=quiet,
+    )
+    domains = [store.name for store in task]
+    about = {"kind": KIND, "config": to_json(config), "k": bank.k, "domains": domains, "classes": list(classes)}
+    # The saved mechanisms count from 0; the metrics keep the numbers that they had before others were dropped.
+    run.save_model(bank.weights(), {**about, "numbers": bank.living})
+    return True
+
+
+def require_room(config: MechanismsConfig, room: float) -> None:
+    """An error if the mechanisms, their gradients and Adam's moments do not fit into memory."""
+    with torch.device("meta"):
+        numbers = sum(parameter.numel() for parameter in config.bank.generator.build().parameters())
+    one = len(SIDES) * 4 * 4 * numbers  # bytes
+    if config.most * one > room:
+        found = f"--k is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
+        raise InputError(f"{found}; give a smaller --k or --bank.generator.width")
+
+
+def load_mechanisms(folder: Path) -> TrainedMechanisms:
+    """The mechanisms and critics of a finished run, on the CPU and in evaluation mode."""
+    tensors, about = Run(folder).load_model()
+    if about.get("kind") != KIND:
+        raise InputError(f"{folder} holds no mechanisms; name the --out of a tcm mechanisms run")
+    config = from_json(MechanismsConfig, about["config"], str(folder))
+    try:
+        bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
+        bank.load_weights(tensors)
+    except (KeyError, RuntimeError) as error:
+        raise InputError(f"{folder} holds weights that do not fit its configuration; train it again") from error
+    return TrainedMechanisms(config, bank.eval())

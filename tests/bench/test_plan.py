@@ -1,0 +1,221 @@
+"""What a suite runs: the paper's protocol, one stage 1 for a pair of domains, mistakes before the work."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tcm.bench.config import DIGITS_KS, ENTRIES, SuiteConfig, SuiteMechanisms, method_settings
+from tcm.bench.plan import Job, in_suite_options, plan_jobs
+from tcm.classifier.train import TrainConfig
+from tcm.data.benchmarks import BENCHMARKS, Benchmark
+from tcm.data.domains import IGNORE_REMEDY
+from tcm.errors import InputError
+from tcm.mechanisms.bank import MechanismBank
+from tcm.mechanisms.distance import WatchConfig
+from tcm.mechanisms.train import MechanismsConfig, preset_bank
+from tcm.methods import METHODS, preset_method
+from tcm.methods.tcm.baseline import preset_baseline
+from tcm.nn.backbone import BackboneConfig
+
+DOMAINS = ("Art", "Clipart", "Product", "Real World")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Office-Home with two classes of one image."""
+    folder = tmp_path_factory.mktemp("data") / "office-home"
+    for domain in DOMAINS:
+        for name in ("Bed", "Chair"):
+            (folder / domain / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(folder / domain / name / "0.png")
+    return folder
+
+
+def jobs(benchmark: str, config: SuiteConfig, out: Path = Path("/suite")) -> dict[str, Job]:
+    return {job.name: job for job in plan_jobs(benchmark, config, method_settings(benchmark), out)}
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_the_papers_protocol_on_office_home(root: Path):
+    found = jobs("office-home", SuiteConfig(root=root, tasks="Ar2Cl,C>A", methods="erm,baseline,tcm", seeds=2))
+    assert list(found) == [
+        "runs/A2C/erm-s0",
+        "mechanisms/A-C/paper-k1",
+        "runs/A2C/baseline-k1-s0",
+        "mechanisms/A-C/paper-k4",
+        "runs/A2C/tcm-k4-s0",
+        "runs/A2C/erm-s1",
+        "runs/A2C/baseline-k1-s1",
+        "runs/A2C/tcm-k4-s1",
+        *(f"runs/C2A/{name}-s{seed}" for seed in range(2) for name in ("erm", "baseline-k1", "tcm-k4")),
+    ]
+    stage1, stage2 = found["mechanisms/A-C/paper-k4"], found["runs/C2A/tcm-k4-s1"]
+    assert isinstance(stage1.config, MechanismsConfig)
+    assert (stage1.config.steps, stage1.config.batch, stage1.config.k) == (200 * 4365 // 4, 4, 4)
+    assert (stage1.config.data.source, stage1.config.data.target) == ("Art", "Clipart")
+    assert isinstance(stage2.config, TrainConfig)
+    assert (stage2.config.steps, stage2.config.batch, stage2.config.seed) == (10_000, 32, 1)
+    assert (stage2.config.data.source, stage2.config.data.target) == ("Clipart", "Art")
+    assert (stage2.needs, stage2.config.mechanisms) == (stage1.name, Path("/suite") / stage1.name)
+    assert len(jobs("office-home", SuiteConfig(root=root, methods="dann", seeds=1))) == 12
+
+
+@pytest.mark.filterwarnings("ignore:.* has .* (images|classes), ")
+@pytest.mark.parametrize("published", BENCHMARKS, ids=lambda published: published.name)
+def test_every_task_of_every_benchmark_can_be_run(published: Benchmark, tmp_path: Path):
+    for domain in published.domains:
+        for name in ("bed", "chair"):
+            (tmp_path / domain.name / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / domain.name / name / "0.png")
+    found = jobs(published.name, SuiteConfig(root=tmp_path, methods="tcm", seeds=1))
+    assert len([job for job in found.values() if job.method]) == len(published.tasks)
+    pairs = {frozenset((task.source, task.target)) for task in published.tasks}
+    assert len([job for job in found.values() if not job.method]) == len(pairs)
+
+
+def test_the_digits_whole_suite():
+    found = jobs("digits", SuiteConfig())
+    runs = [job for job in found.values() if job.method]
+    assert {job.method for job in runs} == set(METHODS)
+    assert len(runs) == 3 * (len(ENTRIES) + len(DIGITS_KS))
+    assert {job.config.k for job in found.values() if isinstance(job.config, MechanismsConfig)} == {4, *DIGITS_KS}
+    presets = {job.name: job.config.preset for job in runs if isinstance(job.config, TrainConfig)}
+    assert presets["runs/digits/tcm-paper-k4-s0"] == "paper"
+    with_four = {job.needs for job in runs if "/tcm" in job.name and "-k4-" in job.name}
+    assert with_four == {"mechanisms/digits/paper-k4"}  # one stage 1 serves all
+
+
+def test_everything_can_be_set():
+    mechanisms = SuiteMechanisms(steps=30, batch=6, k=3, lr=1e-4, warmup=5, crop=28)
+    config = SuiteConfig(methods="dann,tcm", seeds=1, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms)
+    settings = method_settings("digits")
+    settings = replace(settings, dann=replace(settings.dann, trade_off=0.5))
+    first, second, third = plan_jobs("digits", config, settings, Path("/suite"))
+    assert (first.config.steps, first.config.batch) == (40, 16)
+    assert isinstance(first.config, TrainConfig)
+    assert (first.config.method.trade_off, first.config.held_out) == (0.5, 0.1)
+    assert isinstance(second.config, MechanismsConfig)
+    assert (second.config.steps, second.config.batch, second.config.k, second.config.data.crop) == (30, 6, 3, 28)
+    assert (second.config.bank.lr, second.config.bank.critic_lr, second.config.bank.warmup) == (1e-4, 1e-4, 5)
+    assert third.needs == second.name
+
+
+def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
+    found = jobs("digits", SuiteConfig(methods="tcm", seeds=1, ks="", quick=True))
+    stage1, stage2 = found.values()
+    assert (stage1.config.steps, stage2.config.steps) == (10, 9)
+    assert isinstance(stage1.config, MechanismsConfig)
+    assert stage1.config.bank.warmup == 5
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+@pytest.mark.parametrize(
+    ("benchmark", "options", "said"),
+    [
+        ("office-hone", {}, r'no benchmark "office-hone"; the nearest is office-home; there are .*digits'),
+        ("office-home", {}, "needs --root"),
+        ("digits", {"root": Path("x")}, "leave it out"),
+        ("digits", {"methods": "erm,DNAN"}, r'no method "DNAN"; the nearest is dan'),
+        ("digits", {"methods": "erm,dnan"}, r'no method "dnan"; the nearest is dan'),
+        ("digits", {"methods": ","}, "name some of erm"),
+        ("digits", {"seeds": 0}, "--seeds is 0; give 1 or more"),
+        ("digits", {"ks": "2,x"}, '--ks has "x"'),
+        ("digits", {"ks": "0"}, '--ks has "0"'),
+        ("digits", {"steps": -1}, "runs/digits/erm-s0: --steps is -1"),
+        ("digits", {"steps": 0}, "runs/digits/erm-s0: --steps is 0"),
+        ("digits", {"area": 3.0}, "runs/digits/erm-s0: --area is 3.0; give a share"),
+        ("digits", {"size": 16}, "runs/digits/erm-s0: --size is 16; give 32"),
+        ("digits", {"evaluate_every": 0}, "--evaluate-every is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--mechanisms.steps is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--mechanisms.batch is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--mechanisms.k is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(lr=-1.0)}, "--mechanisms.lr is -1.0"),
+        ("digits", {"mechanisms": SuiteMechanisms(crop=40)}, "mechanisms/digits/.*--mechanisms.crop is 40"),
+        ("digits", {"methods": "tcm", "crop": 40}, "runs/digits/tcm.*: --crop is 40"),
+        ("digits", {"mechanisms": SuiteMechanisms(watch=1)}, "--mechanisms.watch is 1; give 2 or more"),
+        ("digits", {"tasks": "A2C"}, r'no task "A2C"; the nearest is digits'),
+        ("office-home", {"root": "here", "tasks": ","}, r'--tasks is ","; name some of A>C, A>P'),
+        ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(root: Path, benchmark: str, options: dict, said: str):
+    options = {**options, "root": root} if options.get("root") == "here" else options
+    with pytest.raises(InputError, match=said):
+        jobs(benchmark, SuiteConfig(**options))
+
+
+def test_a_wrong_method_is_told_before_anything_is_said_of_the_data(root: Path, recwarn: pytest.WarningsRecorder):
+    with pytest.raises(InputError, match="the nearest is tcm"):
+        jobs("office-home", SuiteConfig(root=root, methods="tmc"))
+    assert not recwarn
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_benchmarks_and_methods_may_be_spelled_in_any_way(root: Path):
+    assert list(jobs("Digits", SuiteConfig(methods="DANN,dann,ERM", seeds=1))) == [
+        "runs/digits/dann-s0",
+        "runs/digits/erm-s0",
+    ]
+    config = SuiteConfig(root=root, tasks="a2c", methods="CDAN_E", seeds=1)
+    assert list(jobs("OfficeHome", config)) == ["runs/A2C/cdan-e-s0"]
+    assert len(jobs("OfficeHome", replace(config, tasks="a2c, all"))) == 12
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_small_images_of_a_benchmark_have_small_networks(root: Path):
+    for small, size, crop in ((True, 32, None), (True, None, 56), (False, None, None)):
+        config = SuiteConfig(root=root, tasks="A2C", methods="tcm-paper", seeds=1, size=size, crop=crop)
+        settings = method_settings("office-home", config.size, config.crop)
+        first, second = plan_jobs("office-home", config, settings, Path("/suite"))
+        assert isinstance(first.config, MechanismsConfig)
+        assert isinstance(second.config, TrainConfig)
+        assert first.config.bank == preset_bank("paper", small)
+        assert second.config.method == preset_method("tcm", "paper", small)
+        assert second.config.resolved().backbone.name == ("small" if small else "resnet50")
+        assert settings.baseline == (method_settings("digits").baseline if small else preset_baseline(small=False))
+
+
+def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_its_options():
+    config = SuiteConfig(methods="erm,tcm", seeds=1, ks="", area=0.2, on_bad_image="skip", cache=Path("/cache"))
+    found = jobs("digits", config)
+    for job in found.values():
+        assert (job.config.data.on_bad_image, job.config.data.cache) == ("skip", Path("/cache"))
+        assert job.config.data.area == (0.2 if job.method else None)
+    for job in found.values():
+        assert in_suite_options(job, "or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
+        assert in_suite_options(job, f"rename or remove them, or {IGNORE_REMEDY}") == "rename or remove them"
+
+
+def test_a_cache_that_is_a_file_is_told_before_any_run(tmp_path: Path):
+    (tmp_path / "x").write_text("precious")
+    with pytest.raises(InputError, match=r" --cache \S+/x is a file; name a folder$"):
+        jobs("digits", SuiteConfig(methods="erm", seeds=1, cache=tmp_path / "x"))
+
+
+def test_stage_1_is_watched_in_the_features_of_the_backbone():
+    backbone = BackboneConfig("resnet18", pretrained=False)
+    plain = SuiteConfig(methods="tcm", seeds=1, ks="", backbone=backbone)
+    for images, expected in ((0, WatchConfig()), (50, WatchConfig(50, backbone))):
+        config = replace(plain, mechanisms=SuiteMechanisms(watch=images))
+        watched = jobs("digits", config)["mechanisms/digits/paper-k4"].config
+        assert isinstance(watched, MechanismsConfig)
+        assert watched.watch == expected
+    job = jobs("digits", plain)["mechanisms/digits/paper-k4"]
+    assert in_suite_options(job, "give --watch.backbone.weights") == "give --backbone.weights"
+    assert in_suite_options(job, f"lower {MechanismBank.rate_option} in") == "lower --mechanisms.lr in"
+
+
+def test_a_wrong_setting_of_a_method_is_told_by_its_option():
+    settings = method_settings("digits")
+    settings = replace(settings, tcm_paper=replace(settings.tcm_paper, agreement=-1.0))
+    with pytest.raises(InputError, match=r"runs/digits/tcm-paper-k4-s0: --method\.tcm-paper\.agreement is -1"):
+        plan_jobs("digits", SuiteConfig(methods="tcm-paper"), settings, Path("/suite"))
+
+
+def test_the_baseline_of_the_digits_suite_has_discriminators_that_few_steps_can_bear():
+    few, usual = method_settings("digits").baseline, preset_baseline(small=True)
+    assert (few.features, few.alignment.hidden) == ("bottleneck", 128)
+    assert replace(few, features=usual.features, alignment=usual.alignment) == usual
+    assert method_settings("office-home").baseline == preset_baseline(small=False)

@@ -1,0 +1,250 @@
+"""A whole run with counterfactuals: exact resume, and a model that needs no file but its own."""
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.averaging import Averaging, AveragingConfig, register
+from torch import Tensor
+
+from tcm.classifier.evaluate import judged, probabilities
+from tcm.classifier.selection import SCORES
+from tcm.classifier.train import TrainConfig, load_trained, train_classifier
+from tcm.cli.app import main
+from tcm.data.batch import Batch
+from tcm.data.holdout import held_out_images
+from tcm.data.stream import Stream
+from tcm.data.task import DataConfig, Task
+from tcm.errors import InputError
+from tcm.mechanisms.train import load_mechanisms
+from tcm.methods.erm import ERMConfig
+from tcm.methods.method import Method
+from tcm.methods.tcm.tcm import TCM, preset_tcm
+from tcm.training.run_config import make_fabric
+from tcm.training.run_folder import Run
+
+K = 2
+
+
+@pytest.fixture(scope="module")
+def mechanisms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of stage 1 on the digits, and its images."""
+    folder = tmp_path_factory.mktemp("stage-1") / "run"
+    options = ["--data.benchmark", "digits", "--steps", "20", "--batch", "4", "--k", str(K), "--device", "cpu", "-q"]
+    assert main(["mechanisms", *options, "--out", str(folder)]) == 0
+    assert main(["transport", str(folder), "--device", "cpu", "-q"]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def method(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+
+
+def config_of(mechanisms: Path) -> TrainConfig[AveragingConfig]:
+    return TrainConfig(
+        method=AveragingConfig(),
+        data=DataConfig(benchmark="digits"),
+        mechanisms=mechanisms,
+        steps=6,
+        batch=8,
+        log_every=2,
+        save_every=3,
+        evaluate_every=100,
+        device="cpu",
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(mechanisms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stage-2") / "run"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        register(monkeypatch)
+        assert train_classifier("averaging", config_of(mechanisms), folder, quiet=True)
+    return folder
+
+
+def break_off(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The power goes at this step."""
+    whole = Stream.batch
+
+    def batch(stream: Stream, step: int) -> Batch:
+        if step == at:
+            raise ConnectionError("the power is gone")
+        return whole(stream, step)
+
+    monkeypatch.setattr(Stream, "batch", batch)
+
+
+def interrupted(config: TrainConfig[AveragingConfig], folder: Path, at: int) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        break_off(monkeypatch, at)
+        with pytest.raises(ConnectionError):
+            train_classifier("averaging", config, folder, quiet=True)
+
+
+@pytest.mark.parametrize("at", [2, 3, 5])
+def test_resume_is_exact(mechanisms: Path, finished: Path, tmp_path: Path, at: int):
+    interrupted(config_of(mechanisms), tmp_path / "run", at)
+    assert train_classifier("averaging", config_of(mechanisms), tmp_path / "run", quiet=True)
+    assert Run(tmp_path / "run").model_file.read_bytes() == Run(finished).model_file.read_bytes()
+
+
+def test_with_images_held_out_resume_is_exact_and_they_are_scored(
+    mechanisms: Path, finished: Path, digits: Task, tmp_path: Path
+):
+    config = dataclasses.replace(config_of(mechanisms), held_out=0.25, evaluate_every=3)
+    interrupted(config, tmp_path / "resumed", at=5)
+    for name in ("resumed", "whole"):
+        assert train_classifier("averaging", config, tmp_path / name, quiet=True)
+    resumed, whole = (Run(tmp_path / name) for name in ("resumed", "whole"))
+    assert resumed.model_file.read_bytes() == whole.model_file.read_bytes()
+    rows = [row for row in whole.metrics() if "target/accuracy" in row]
+    assert [row["step"] for row in rows] == [3, 6]
+    assert rows == [row for row in resumed.metrics() if "target/accuracy" in row]
+    held_out = held_out_images(digits.source, 0.25, config.seed)
+    method = load_trained(whole.folder).method
+    found = probabilities(make_fabric("cpu", "fp32"), method.predict, digits.source.images[held_out], crop=32)
+    right = (found.argmax(dim=1) == digits.source.labels[held_out]).double().mean()
+    assert rows[-1]["select/source"] == pytest.approx(float(right))
+    plain = Run(finished).load_model()[0]
+    assert not torch.equal(plain["classifier.weight"], whole.load_model()[0]["classifier.weight"])
+
+
+def test_an_evaluation_has_every_selection_score_and_the_last_iterate_is_reported(finished: Path):
+    (row,) = [row for row in Run(finished).metrics() if "target/accuracy" in row]
+    assert all(math.isfinite(row[f"select/{name}"]) for name in SCORES)
+    assert row["select/source"] == pytest.approx(row["source/accuracy"])  # none are held out
+    assert json.loads((finished / "evaluation.json").read_text())["selection"] == "last"
+
+
+def test_the_method_learns_and_the_inverse_mechanisms_stay(mechanisms: Path, finished: Path):
+    method, bank = load_trained(finished).method, load_mechanisms(mechanisms).bank
+    assert method.inverse is not None
+    for network, pair in zip(method.inverse, bank.pairs(), strict=True):
+        for now, then in zip(network.parameters(), pair.to_source.parameters(), strict=True):
+            assert torch.equal(now, then)
+            assert not now.requires_grad
+    learning = {id(p) for group in method.build_optimizers()["sgd"].param_groups for p in group["params"]}
+    assert learning == {id(p) for name, p in method.named_parameters() if not name.startswith("inverse.")}
+    assert not any(network.training for network in method.train().inverse or ())
+    losses = [row for row in Run(finished).metrics() if "loss/entropy" in row]
+    assert [row["step"] for row in losses] == [2, 3, 4, 6]
+
+
+def test_inverse_counterfactuals_are_those_of_the_bank(mechanisms: Path, finished: Path, digits: Task):
+    method, bank = load_trained(finished).method, load_mechanisms(mechanisms).bank
+    images = torch.rand(5, 3, 32, 32, requires_grad=True)
+    found = method.inverse_counterfactuals(images)
+    assert found.shape == (K, 5, 3, 32, 32)
+    assert not found.requires_grad
+    assert torch.equal(found, bank.transport(images, to="source"))
+
+
+def test_a_saved_model_needs_no_file_but_its_own(mechanisms: Path, digits: Task, tmp_path: Path):
+    own, run, alone = tmp_path / "mechanisms", tmp_path / "run", tmp_path / "alone"
+    shutil.copytree(mechanisms, own)
+    assert train_classifier("averaging", config_of(own), run, quiet=True)
+    expected = np.load(run / "evaluation.npz")["probabilities"]
+    shutil.rmtree(own)
+    assert not train_classifier("averaging", config_of(own), run, quiet=True)  # finished, so nothing of it is needed
+    alone.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(run / name, alone)
+    trained = load_trained(alone)
+    assert isinstance(trained.method, Averaging)
+    found = probabilities(make_fabric("cpu", "fp32"), trained.method.predict, digits.target.images, crop=32)
+    assert np.array_equal(found.numpy(), expected)
+    main(["evaluate", str(alone), "-q"])
+    assert np.array_equal(np.load(alone / "evaluation.npz")["probabilities"], expected)
+
+
+def test_a_run_goes_on_only_with_its_own_mechanisms(mechanisms: Path, tmp_path: Path):
+    own, run = tmp_path / "mechanisms", tmp_path / "run"
+    shutil.copytree(mechanisms, own)
+    interrupted(config_of(own), run, at=4)
+    shutil.rmtree(own)
+    options = ["--data.benchmark", "digits", "--steps", "20", "--batch", "4", "--k", str(K), "--device", "cpu", "-q"]
+    assert main(["mechanisms", *options, "--seed", "1", "--out", str(own)]) == 0
+    assert main(["transport", str(own), "--device", "cpu", "-q"]) == 0
+    before = (run / "state.pt").read_bytes()
+    with pytest.raises(InputError, match=r"mechanisms holds other mechanisms than those that .*run was begun with"):
+        train_classifier("averaging", config_of(own), run, quiet=True)
+    assert (run / "state.pt").read_bytes() == before
+    other = dataclasses.replace(config_of(own), mechanisms=mechanisms)
+    with pytest.raises(InputError, match=r"holds a run with another configuration \(mechanisms"):
+        train_classifier("averaging", other, run, quiet=True)
+
+
+def test_the_command_line_explains_mechanisms(capsys: pytest.CaptureFixture[str]):
+    for name in ("erm", "averaging"):
+        with pytest.raises(SystemExit):
+            main(["train", name, "--help"])
+        assert "--mechanisms" in capsys.readouterr().out
+
+
+def test_a_method_concludes_with_all_target_images_before_its_last_evaluation(
+    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[int] = []
+
+    def conclude(self: Method, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        assert not self.training
+        assert not list(source)  # there are no counterfactuals
+        seen.append(sum(map(len, target)))
+        self.get_parameter("classifier.bias").copy_(torch.eye(10)[7] * 1e3)  # from now on everything is a seven
+
+    monkeypatch.setattr(Method, "conclude", conclude)
+    config = TrainConfig(
+        data=DataConfig(benchmark="digits"), method=ERMConfig(), steps=4, evaluate_every=2, batch=8, device="cpu"
+    )
+    train_classifier("erm", config, tmp_path / "run", quiet=True)
+    assert seen == [len(digits.target)]
+    rows = [row for row in Run(tmp_path / "run").metrics() if "target/accuracy" in row]
+    sevens = float((digits.target.labels == 7).float().mean())
+    assert rows[1]["target/accuracy"] == pytest.approx(sevens) != rows[0]["target/accuracy"]
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert told["target"]["accuracy"] == rows[1]["target/accuracy"]
+    assert load_trained(tmp_path / "run").method.state_dict()["classifier.bias"][7] == 1e3
+
+
+def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
+    mechanisms: Path, digits: Task, tmp_path: Path
+):
+    config = dataclasses.replace(config_of(mechanisms), method=preset_tcm("paper", small=True), preset="paper")
+    train_classifier("tcm", config, tmp_path / "run", quiet=True)
+    method = load_trained(tmp_path / "run").method
+    assert isinstance(method, TCM)
+    assert method.head is not None
+    assert method.head.source.count == K * len(digits.source)
+    assert method.head.target.count == K * len(digits.target)
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())["singular_values"]["W3"]
+    assert told == pytest.approx(torch.linalg.svdvals(method.head.heads.constants().w3.double()).tolist())
+
+
+def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: list[int] = []
+    monkeypatch.setattr("tcm.classifier.train.judged", lambda *given: (seen.append(1), judged(*given))[1])
+    config = TrainConfig(
+        data=DataConfig(benchmark="digits"), method=ERMConfig(), steps=4, evaluate_every=2, batch=8, device="cpu"
+    )
+    train_classifier("erm", config, tmp_path / "run", quiet=True)
+    assert len(seen) == 2
+    rows = [row for row in Run(tmp_path / "run").metrics() if "target/accuracy" in row]
+    told = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert rows[-1]["target/accuracy"] == told["target"]["accuracy"]
+    assert rows[-1]["source/accuracy"] == told["source"]["accuracy"]
+
+
+@pytest.mark.parametrize("name", ["dann", "unheard-of"])
+def test_a_name_that_is_not_the_methods_is_refused_before_training(name: str, tmp_path: Path):
+    config = TrainConfig(method=ERMConfig(), data=DataConfig(benchmark="digits"), steps=2)
+    with pytest.raises(InputError, match=f'no method "{name}" with the config ERMConfig'):
+        train_classifier(name, config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,117 @@
+"""The commands that draw finished runs, from the words to the file, and what they refuse."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tcm.cli.app import main
+from tcm.training.run_folder import Run
+
+SMALL = "--backbone.name small --data.size 32 --data.crop 32"
+
+
+def draw_domain(folder: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for name in ("cup", "hat", "key"):
+        (folder / name).mkdir(parents=True)
+        for number in range(4):
+            pixels = random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of each kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed, name in enumerate(("Art", "Clipart", "Product")):
+        draw_domain(folder / "data" / name, seed)
+    common = f"--data.root {folder}/data --data.source Art --steps 2 --batch 4 --device cpu --quiet --out {folder}"
+
+    def run(words: str) -> None:
+        assert main(words.split()) == 0
+
+    for method in ("erm", "dann"):
+        run(f"train {method} {SMALL} --data.target Clipart {common}/{method}")
+    run(f"train erm {SMALL} --data.target Product {common}/product")
+    sides = "--data.size 32 --data.crop 32 --bank.generator.width 4 --bank.generator.blocks 1 --bank.critic.width 4"
+    run(f"mechanisms --k 2 {sides} --data.target Clipart {common}/mechanisms")
+    run(f"transport {folder}/mechanisms --device cpu --quiet")
+    run(f"train tcm {SMALL} --mechanisms {folder}/mechanisms --data.target Clipart {common}/tcm")
+    shutil.copytree(folder / "erm", folder / "unfinished")
+    (folder / "unfinished" / "model.safetensors").unlink()
+    return folder
+
+
+def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which the command refuses."""
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def test_embedding(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "new" / "figure.png"
+    assert main(["figure", "embedding", f"{runs}/dann", f"{runs}/tcm", "--out", str(out), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    with Image.open(out) as image:
+        assert image.width > 1000
+
+
+def test_activation(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    # Two steps teach them little: give one a right answer that the other has not.
+    out, words = tmp_path / "figure.pdf", ["figure", "activation", f"{runs}/erm", f"{runs}/tcm", "--device", "cpu"]
+    for name, guesses in (("erm", [0] * 12), ("tcm", [1] * 12)):
+        file = runs / name / "evaluation.npz"
+        with np.load(file) as stored:
+            arrays = {**stored, "probabilities": np.eye(3, dtype=np.float32)[guesses]}
+        np.savez(file, allow_pickle=False, **arrays)
+    assert main([*words, "--images", "3", "--out", str(out)]) == 0
+    assert out.read_bytes().startswith(b"%PDF")
+    assert "--images is 0; give 1 or more" in refusal([*words, "--images", "0"], capsys)
+
+
+def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert (
+        main(
+            ["figure", "accuracy", *(f"{runs}/{name}" for name in ("erm", "dann", "tcm")), "--out", f"{tmp_path}/a.svg"]
+        )
+        == 0
+    )
+    said = refusal(["figure", "k", f"{runs}/tcm", "--out", f"{tmp_path}/k.pdf"], capsys)
+    assert "every run has k = 2, but the figure shows accuracy against k; name runs of tcm train tcm with" in said
+    assert {file.name for file in tmp_path.iterdir()} == {"a.svg"}
+    another = Run(shutil.copytree(runs / "tcm", tmp_path / "k3"))
+    tensors, about = another.load_model()
+    another.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
+    assert main(["figure", "k", f"{runs}/tcm", f"{tmp_path}/k3", "--out", f"{tmp_path}/k.pdf"]) == 0
+    assert (tmp_path / "k.pdf").read_bytes().startswith(b"%PDF")
+    said = refusal(["figure", "k", f"{runs}/tcm", f"{runs}/mechanisms"], capsys)
+    assert "/mechanisms holds no classifier; name the --out of a tcm train run" in said
+    assert "/unfinished is not finished" in refusal(["figure", "accuracy", f"{runs}/unfinished"], capsys)
+    assert "/gone is no folder" in refusal(["figure", "accuracy", f"{runs}/gone"], capsys)
+
+
+TWO = [
+    ("{runs}/dann {runs}/dann", "/dann is given twice; name each run once"),
+    ("{runs}/dann {runs}/erm/../dann", "/dann is given twice"),
+    ("{runs}/dann {runs}/product", "Art → Clipart) and"),
+    ("{runs}/dann {runs}/product", "are of different images; name runs of the same data"),
+    ("{runs}/dann {runs}/mechanisms", "/mechanisms holds no classifier; name the --out of a tcm train run"),
+    ("{runs}/unfinished {runs}/dann", "/unfinished is not finished; repeat its command"),
+    ("{runs}/dann {runs}/gone", "/gone is no run folder"),
+    ("{runs}/dann {runs}/erm --out x.jpeg", "x.jpeg names no format of figures"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), TWO)
+@pytest.mark.parametrize("name", ["embedding", "activation"])
+def test_two_runs_that_cannot_be_compared(
+    name: str, words: str, says: str, runs: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert says in refusal(["figure", name, *words.format(runs=runs).split()], capsys)

@@ -1,0 +1,232 @@
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tcm.methods.tcm.alignment import (
+    Alignment,
+    AlignmentConfig,
+    ConditionalAlignment,
+    DomainAlignment,
+    PredictionAlignment,
+    ProxyAlignment,
+)
+from tcm.methods.tcm.views import Views
+from tcm.nn.losses import confident_confusion, domain_confusion, proxy_loss
+
+FEATURES, CLASSES, COUNT = 6, 3, 5
+every_kind = pytest.mark.parametrize("kind", ["domains", "conditional", "proxies", "predictions"])
+
+
+def built(kind) -> Alignment:
+    torch.manual_seed(0)
+    return AlignmentConfig(kind, hidden=8).build(FEATURES, CLASSES)
+
+
+def random_views(width: int, seed: int) -> Views:
+    """Two counterfactuals of a source image and three of a target image."""
+    generator = torch.Generator().manual_seed(seed)
+    return Views(*(torch.randn(views, COUNT, width, generator=generator).requires_grad_() for views in (3, 4)))
+
+
+def inputs() -> tuple[Views, Views]:
+    return random_views(FEATURES, 1), random_views(CLASSES, 2)
+
+
+def by_hand(alignment: Alignment, features: Views, logits: Views) -> Tensor:
+    """What each kind is by its definition, without a reversal."""
+    if isinstance(alignment, DomainAlignment):
+        rows = [*features.source, *features.target]
+        judged = alignment.judge(torch.cat(rows)).split(COUNT)
+        return domain_confusion(torch.cat(judged[:3]), torch.cat(judged[3:]))
+    if isinstance(alignment, ConditionalAlignment):
+        classes = [view.detach().softmax(dim=1) for view in (*logits.source, *logits.target)]
+        shown = [
+            torch.stack([torch.outer(g, f).flatten() for f, g in zip(*pair, strict=True)])
+            for pair in zip([*features.source, *features.target], classes, strict=True)
+        ]
+        judged = alignment.judge(torch.cat(shown)).split(COUNT)
+        return confident_confusion(*(torch.cat(part) for part in (judged[:3], judged[3:], classes[:3], classes[3:])))
+    if isinstance(alignment, ProxyAlignment):
+        d_s, d_t = alignment.source, alignment.target
+        on_transported_source = torch.stack([d_t(view) for view in features.source[1:]])
+        on_transported_target = torch.stack([d_s(view) for view in features.target[1:]])
+        return proxy_loss(
+            d_s(features.source[0]), on_transported_source, d_t(features.target[0]), on_transported_target
+        )
+    assert isinstance(alignment, PredictionAlignment)
+    source = torch.cat([logits.source[1], logits.source[2]]).softmax(dim=1)
+    target = logits.target[0].softmax(dim=1)
+    return confident_confusion(alignment.judge(source), alignment.judge(target), source, target)
+
+
+def gradients(loss: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
+    """Zeros where the loss does not depend on one."""
+    return list(torch.autograd.grad(loss, of, allow_unused=True, materialize_grads=True))
+
+
+def test_a_kind_is_built_as_its_class():
+    assert isinstance(built("domains"), DomainAlignment)
+    assert isinstance(built("conditional"), ConditionalAlignment)
+    assert isinstance(built("proxies"), ProxyAlignment)
+    assert isinstance(built("predictions"), PredictionAlignment)
+
+
+@every_kind
+def test_the_loss_is_its_definition(kind):
+    alignment, (features, logits) = built(kind), inputs()
+    torch.testing.assert_close(alignment(features, logits, 0.7), by_hand(alignment, features, logits))
+
+
+@every_kind
+@pytest.mark.parametrize("factor", [0.0, 0.3, 1.0])
+def test_the_features_get_the_gradient_turned_and_times_the_factor(kind, factor: float):
+    alignment, (features, logits) = built(kind), inputs()
+    at = [*features, *logits]
+    found, plain = (
+        gradients(loss, at) for loss in (alignment(features, logits, factor), by_hand(alignment, features, logits))
+    )
+    assert any(part.any() for part in plain)
+    for ours, its in zip(found, plain, strict=True):
+        torch.testing.assert_close(ours, -factor * its)
+
+
+@every_kind
+@pytest.mark.parametrize("factor", [0.0, 0.3])
+def test_the_discriminators_own_gradient_is_neither_turned_nor_scaled(kind, factor: float):
+    alignment, (features, logits) = built(kind), inputs()
+    weights = list(alignment.parameters())
+    found, plain = (
+        gradients(loss, weights) for loss in (alignment(features, logits, factor), by_hand(alignment, features, logits))
+    )
+    assert all(part.any() for part, weight in zip(plain, weights, strict=True) if weight.ndim == 2)
+    for ours, its in zip(found, plain, strict=True):
+        torch.testing.assert_close(ours, its)
+
+
+def test_all_views_stand_in_one_batch_before_the_domain_discriminator():
+    alignment, (features, logits) = built("domains"), inputs()
+    seen: list[int] = []
+    assert isinstance(alignment, DomainAlignment)
+    alignment.judge.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    alignment(features, logits, 1.0)
+    assert seen == [7 * COUNT]
+
+
+@pytest.mark.parametrize(
+    ("side", "real", "transported"), [("source", "source", "target"), ("target", "target", "source")]
+)
+def test_each_discriminator_sees_its_domain_and_what_was_carried_there(side: str, real: str, transported: str):
+    alignment, (features, logits) = built("proxies"), inputs()
+    seen: list[Tensor] = []
+    judge: nn.Module = getattr(alignment, side)
+    judge.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    alignment(features, logits, 1.0)
+    of_domain, carried = seen
+    assert torch.equal(of_domain, getattr(features, real)[0])
+    assert torch.equal(carried, getattr(features, transported)[1:])
+
+
+def test_the_two_discriminators_are_two():
+    alignment = built("proxies")
+    assert isinstance(alignment, ProxyAlignment)
+    first, second = (next(network.parameters()) for network in (alignment.source, alignment.target))
+    assert not torch.equal(first, second)
+
+
+def test_predictions_are_aligned_in_one_direction():
+    alignment, (features, logits) = built("predictions"), inputs()
+    source, target = gradients(alignment(features, logits, 1.0), [*logits])
+    assert not source[0].any()
+    assert not target[1:].any()
+    assert source[1:].abs().sum(dim=-1).all()
+    assert target[0].abs().sum(dim=-1).all()
+    assert torch.autograd.grad(alignment(features, logits, 1.0), [*features], allow_unused=True) == (None, None)
+
+
+def test_predictions_are_aligned_in_single_precision_whatever_is_around():
+    alignment, (features, logits) = built("predictions"), inputs()
+    expected = alignment(features, logits, 1.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(alignment(features, logits, 1.0), expected)
+        halves = Views(*(part.bfloat16() for part in logits))
+        assert alignment(features, halves, 1.0).dtype == torch.float32
+
+
+def test_sure_predictions_count_more_by_hand():
+    # Entropies 0 and log 2 give weights 2 and 1.5; where both are log 2 they count alike.
+    mixed, unsure = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.full((2, 2), 0.5)
+    source, target = torch.tensor([[0.3], [-1.2]]), torch.tensor([[2.0], [0.1]])
+    s1, s2 = math.log(1 + math.exp(-0.3)), math.log(1 + math.exp(1.2))
+    t1, t2 = math.log(1 + math.exp(2.0)), math.log(1 + math.exp(0.1))
+    found = confident_confusion(source, target, mixed, unsure)
+    assert found.item() == pytest.approx(0.5 * ((2 * s1 + 1.5 * s2) / 3.5 + (t1 + t2) / 2))
+    found = confident_confusion(source, target, unsure, mixed)
+    assert found.item() == pytest.approx(0.5 * ((s1 + s2) / 2 + (2 * t1 + 1.5 * t2) / 3.5))
+
+
+def test_each_domain_counts_half_however_many_and_however_sure_its_predictions():
+    torch.manual_seed(0)
+    sure, unsure = (10 * torch.randn(40, CLASSES)).softmax(dim=1), torch.full((3, CLASSES), 1 / CLASSES)
+    of_source, of_target = math.log(1 + math.exp(-1.0)), math.log(1 + math.exp(-2.0))
+    found = confident_confusion(torch.full((40, 1), 1.0), torch.full((3, 1), -2.0), sure, unsure)
+    assert found.item() == pytest.approx(0.5 * (of_source + of_target))
+
+
+def test_where_all_are_equally_sure_it_is_the_plain_domain_loss():
+    torch.manual_seed(0)
+    source, target = torch.randn(6, 1), torch.randn(4, 1)
+    alike = torch.tensor([0.7, 0.2, 0.1])
+    found = confident_confusion(source, target, alike.expand(6, 3), alike.expand(4, 3))
+    torch.testing.assert_close(found, domain_confusion(source, target))
+
+
+def test_the_weights_are_constant():
+    torch.manual_seed(0)
+    classes = torch.randn(COUNT, CLASSES).softmax(dim=1).requires_grad_()
+    logits = torch.randn(COUNT, 1, requires_grad=True)
+    loss = confident_confusion(logits, logits, classes, classes)
+    assert torch.autograd.grad(loss, [classes], allow_unused=True) == (None,)
+
+
+def test_a_prediction_without_doubt_has_a_finite_gradient():
+    alignment, (features, _) = built("predictions"), inputs()
+    sure = Views(*(1e4 * torch.eye(CLASSES)[:1].expand(views, 1, CLASSES) for views in (3, 4)))
+    sure = Views(*(part.clone().requires_grad_() for part in sure))
+    loss = alignment(features, sure, 1.0)
+    assert loss.isfinite()
+    assert all(gradient.isfinite().all() for gradient in gradients(loss, [*sure]))
+
+
+def number_of_weights(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.ndim == 2)
+
+
+def test_parameter_counts_are_the_papers():
+    predictions = AlignmentConfig("predictions").build(2048, 65)
+    assert number_of_weights(predictions) == 65 * 1024 + 1024 * 1024 + 1024
+    assert number_of_weights(predictions) == pytest.approx(1.117e6, rel=1e-3)  # the paper's 1.1 M of the Baseline
+    proxies = AlignmentConfig("proxies").build(2048, 65)
+    assert number_of_weights(proxies) == 2 * 3_146_752
+    assert sum(parameter.numel() for parameter in proxies.parameters()) == 2 * (3_146_752 + 2 * 1024 + 1)
+
+
+def layers(network: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    return [layer for layer in network.modules() if isinstance(layer, kind)]
+
+
+@pytest.mark.parametrize(("kind", "discriminators"), [("proxies", 2), ("predictions", 1)])
+def test_dropout_is_the_releases_and_the_paper_has_none(kind, discriminators: int):
+    assert not layers(AlignmentConfig(kind).build(8, 3), nn.Dropout)
+    found = layers(AlignmentConfig(kind, dropout=0.5).build(8, 3), nn.Dropout)
+    assert [str(layer) for layer in found] == ["Dropout(p=0.5, inplace=False)"] * 2 * discriminators
+
+
+@pytest.mark.parametrize(("kind", "width", "normalised"), [("domains", 6, 2), ("proxies", 6, 0), ("predictions", 3, 0)])
+def test_what_a_discriminator_is_given_and_how_wide_it_is(kind, width: int, normalised: int):
+    alignment = AlignmentConfig(kind, hidden=8).build(6, 3)
+    shapes = [tuple(parameter.shape) for parameter in alignment.parameters() if parameter.ndim == 2]
+    assert shapes[:3] == [(8, width), (8, 8), (1, 8)]
+    assert len(layers(alignment, nn.BatchNorm1d)) == normalised
