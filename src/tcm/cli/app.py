@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_options(message: object) -> str:
-    """The message on one line, with the fields that it mentions as options: `data.on_bad_image` as --data.on-bad-image."""
+    """The message on one line; fields that it mentions are options: `data.on_bad_image` becomes --data.on-bad-image."""
     return FIELD.sub(lambda field: "--" + field[1].replace("_", "-"), printable(message))
 
 
