@@ -13,7 +13,8 @@ from tcm.data.augment import View
 from tcm.data.domains import Domain, TargetLabels
 from tcm.data.folders import read_benchmark_folders, read_plain_folders
 from tcm.data.lists import read_lists
-from tcm.data.store import ImageStore, open_or_pack, open_store, pack_arrays
+from tcm.data.packing import open_or_pack
+from tcm.data.store import ImageStore, open_store, pack_arrays
 from tcm.errors import InputError, printable
 
 T = TypeVar("T")
