@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tcm.analysis.cost import costs_notes, costs_table, count_costs
 from tcm.bench.config import SuiteConfig
@@ -19,6 +20,7 @@ from tcm.bench.runner import run_suite
 from tcm.classifier.predict import predict_folder
 from tcm.classifier.selection import collapse
 from tcm.classifier.train import TrainConfig, evaluate_run, train_classifier
+from tcm.cli.app import with_options
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, printable
@@ -66,7 +68,9 @@ def data_check(root: Path | None = None, data: DataConfig = DataConfig(), quiet:
         found = check_root(Path(root or data.root or "."), quiet)
     else:
         found = check(read_domains(data), quiet=quiet)
-    Console().print(render(found))
+    console = Console()
+    console.print(render(found))
+    console.print(Text(with_options(found.summary)))
     return 1 if found.problems else 0
 
 
