@@ -28,7 +28,7 @@ class DataConfig:
     """The two domains: built-in data, or a root folder and two domain names, or two folders, or two list files."""
 
     benchmark: str | None = None
-    """digits: the built-in data. digits-ceiling: its source digits in the style of the target, an upper bound."""
+    """digits: the built-in data. digits-ceiling: its source digits in the style of the target, for comparison."""
     root: Path | None = None
     """Folder with one subfolder per domain, each with one subfolder per class."""
     source: str | None = None

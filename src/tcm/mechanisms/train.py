@@ -27,7 +27,7 @@ PRESETS: dict[Preset, BankConfig] = {
     # Mechanisms that share the way to the other domain: docs/reproduction.md tells why and what it gains.
     "default": BankConfig(
         generator=GeneratorConfig(residual=True),
-        critic=CriticConfig(calm=True),
+        critic=CriticConfig(zero_init_last=True),
         judged="together",
         cycle=0.2,
         identity=0.1,
