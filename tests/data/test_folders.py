@@ -65,7 +65,6 @@ def test_plain_folders_with_labels(tmp_path: Path, source: Path, make_images: Ma
     assert one.paths == ("Alarm_Clock/1.png", "Alarm_Clock/deep/er/2.jpg", "Mug/1.png", "TV/x y.PNG")
     assert one.labels == (0, 0, 1, 2)
     assert dict(zip(other.paths, other.labels, strict=True)) == {"alarm clock/9.png": 0, "MUG/9.png": 1, "tv/9.png": 2}
-    assert other.labelled
     assert other.class_names == ["Mug", "Alarm_Clock", "TV"]
 
 
@@ -86,7 +85,6 @@ def test_a_flat_target_has_no_labels(tmp_path: Path, source: Path, make_images: 
     assert target.paths == ("1.png", "2.png")
     assert target.labels == (-1, -1)
     assert target.classes == ("Alarm_Clock", "Mug", "TV")
-    assert not target.labelled
 
 
 def test_ignored_target_labels(tmp_path: Path, source: Path, make_images: MakeImages):

@@ -27,11 +27,6 @@ class Domain:
     classes: tuple[str, ...]
 
     @property
-    def labelled(self) -> bool:
-        """Whether the class of every image is known."""
-        return all(label >= 0 for label in self.labels)
-
-    @property
     def class_names(self) -> list[str | None]:
         """The class of every image by name, None where unknown."""
         return [self.classes[label] if label >= 0 else None for label in self.labels]
