@@ -34,8 +34,8 @@ def test_a_config_survives_json():
     ("stored", "words"),
     [
         ({"inner": {"rate": 1, "knd": "a"}}, ['unknown key "knd"', 'did you mean "kind"', "config.inner"]),
-        ({"inner": {"rate": "fast"}}, ["config.inner.rate", '"fast"']),
-        ({"inner": {"kind": "c"}}, ["config.inner.kind", '"c"']),
+        ({"inner": {"rate": "fast"}}, ["config.inner.rate", '"fast"', "float"]),
+        ({"inner": {"kind": "c"}}, ["config.inner.kind", '"c"', "'a', 'b'"]),
         ({"inner": {}, "sizes": [1, "2"]}, ["config.sizes[1]"]),
         ({"inner": {}, "plain": 3}, ["config.plain"]),
     ],

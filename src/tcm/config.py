@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and back. A key that a dataclass does not know is an error, never ignored."""
+"""Frozen dataclasses to JSON and back. An unknown key is an error, never ignored."""
 
 import dataclasses
 import difflib
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def to_json(config: Any) -> Any:
-    """The value as plain JSON types: dataclasses become objects, paths become strings, tuples become lists."""
+    """The value as JSON types: dataclasses become objects, paths strings, and tuples lists."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
     if isinstance(config, Path):
@@ -47,7 +47,8 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if isinstance(kind, type) and type(value) is kind:
         return value
-    raise InputError(f"{where} is {json.dumps(value)}, which does not fit {kind}; correct it or start a new run folder")
+    expected = kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+    raise InputError(f"{where} is {json.dumps(value)}, expected {expected}; correct it or start a new run folder")
 
 
 def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -65,7 +66,7 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
 def _convert_dataclass(kind: Any, value: dict[str, Any], where: str) -> Any:
     origin = typing.get_origin(kind) or kind
     hints = typing.get_type_hints(origin, include_extras=True)
-    # A generic dataclass such as TrainConfig[DANNConfig]: its type variables stand for the given arguments.
+    # The type variables of a generic dataclass, such as TrainConfig[DANNConfig], and what they stand for.
     variables = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(kind), strict=False))
     fields = {field.name: variables.get(hints[field.name], hints[field.name]) for field in dataclasses.fields(origin)}
     for key in value:
@@ -88,7 +89,7 @@ def leaves(value: Any, where: str = "") -> dict[str, Any]:
 
 
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
-    """One line `key: old -> new` for every leaf in which two JSON values differ."""
+    """A line `key: old -> new` for every leaf in which two JSON values differ."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted({*old, *new})
         return [

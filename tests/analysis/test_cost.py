@@ -86,5 +86,5 @@ def test_numbers_that_make_no_sense_are_refused():
         count_costs(small, 1, 2)
     with pytest.raises(InputError, match="`k` is 0; give 1 or more"):
         count_costs(small, 2, 0)
-    with pytest.raises(InputError, match='timm has no network "resnet5"'):
+    with pytest.raises(InputError, match=r'"resnet5".* timm'):
         count_costs(replace(small, name="resnet5"), 2, 2)

@@ -47,8 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_options(message: object) -> str:
-    """The message on one line; fields that it mentions are options: `data.on_bad_image` becomes --data.on-bad-image."""
-    return FIELD.sub(lambda field: "--" + field[1].replace("_", "-"), printable(message))
+    """The message on one line; fields that it mentions become options.
+
+    `data.on_bad_image=skip` becomes --data.on-bad-image skip, `backbone.pretrained=False` --backbone.no-pretrained.
+    """
+    return FIELD.sub(lambda found: option(found[1], found[2]), printable(message))
+
+
+def option(field: str, value: str | None = None) -> str:
+    """The option of a field, with its value if there is one."""
+    name = field.replace("_", "-")
+    if value in ("True", "False"):
+        group, dot, last = name.rpartition(".")
+        return f"--{name}" if value == "True" else f"--{group}{dot}no-{last}"
+    return f"--{name} {value}" if value else f"--{name}"
 
 
 def run_command(name: str, options: list[str]) -> int:

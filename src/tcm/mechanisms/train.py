@@ -30,7 +30,7 @@ FORMS: dict[Form, BankConfig] = {
     # Mechanisms that each go a part of the way to the other domain and change one factor.
     "disentangled": BankConfig(
         generator=GeneratorConfig(residual=True),
-        critic=CriticConfig(calm=True),
+        critic=CriticConfig(zero_init_last=True),
         critic_sees="combined",
         cycle=0.2,
         identity=0.1,
