@@ -43,8 +43,7 @@ def decode(path: Path) -> Image.Image:
         with Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImage(_too_large(f"{image.width} x {image.height}"))
-            orientation = _orientation(image)
-            pixels = _to_rgb(image)
+            return upright_rgb(image)
     except BadImage:
         raise
     except Image.DecompressionBombError as error:
@@ -53,6 +52,12 @@ def decode(path: Path) -> Image.Image:
         raise BadImage("not an image of a known format") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
         raise BadImage(_reason(error)) from error
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """The image's current frame, upright, as 8-bit RGB; transparency is laid on white."""
+    orientation = _orientation(image)
+    pixels = _to_rgb(image)
     return pixels.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else pixels
 
 
