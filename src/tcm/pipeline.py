@@ -10,7 +10,7 @@ from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.data.task import DataConfig, load_task
 from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
+from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.methods import DEFAULT
 from tcm.methods.tcm.tcm import TCMConfig
@@ -57,6 +57,14 @@ class FitConfig:
     """auto: bf16 on a GPU that has it, fp32 otherwise."""
     mechanisms: StageOne = field(default_factory=StageOne)
     classifier: StageTwo = field(default_factory=StageTwo)
+
+    @classmethod
+    def for_images(cls, small: bool) -> "FitConfig":
+        """The default settings; `small` is for images below 64 pixels and their small networks."""
+        return cls(
+            mechanisms=StageOne(bank=bank_config("paper", small)),
+            classifier=StageTwo(method=TCMConfig.for_images(small)),
+        )
 
 
 class Stages(NamedTuple):

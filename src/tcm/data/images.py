@@ -34,10 +34,7 @@ def decode(path: Path) -> Image.Image:
         with Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImage(_too_large(f"{image.width} x {image.height}"))
-            image.load()
-            with suppress(Exception):  # damaged metadata does not make the pixels unreadable
-                ImageOps.exif_transpose(image, in_place=True)
-            return _to_rgb(image)
+            return upright_rgb(image)
     except BadImage:
         raise
     except Image.DecompressionBombError as error:
@@ -46,6 +43,14 @@ def decode(path: Path) -> Image.Image:
         raise BadImage("not an image of a known format") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
         raise BadImage(_reason(error)) from error
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """The image's current frame, upright, as 8-bit RGB; transparency is laid on white."""
+    image.load()
+    with suppress(Exception):  # damaged metadata does not make the pixels unreadable
+        image = ImageOps.exif_transpose(image)
+    return _to_rgb(image)
 
 
 def resized(image: Image.Image, size: int) -> np.ndarray:
