@@ -14,6 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.osutil import relative_uri
 
 ROOT = Path(__file__).parents[2]
 TARGET = re.compile(r"((?:src|tests|benchmarks|examples)/[\w/.-]+\.py)(?:::([\w.]+))?")
@@ -54,7 +55,7 @@ class LinkSources(SphinxPostTransform):
             line = line_of(ROOT / found[1], found[2]) if found[2] else 1
             if line is None:  # tests/docs/test_paper_map.py reports it
                 continue
-            address = self.app.builder.get_relative_uri(self.env.docname, page_of(found[1]))
+            address = relative_uri(f"{self.env.docname}.html", f"{page_of(found[1])}.html")
             link = nodes.reference("", "", internal=True, refuri=f"{address}#line-{line}")
             literal.replace_self(link)
             link += literal
