@@ -11,19 +11,13 @@ from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.data.task import DataConfig, load_task
 from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.train import PRESETS as BANKS
 from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
-from tcm.mechanisms.train import Preset as BankPreset
 from tcm.mechanisms.transport import transport
-from tcm.methods import Preset
+from tcm.methods import DEFAULT
 from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.run_config import Device
 from tcm.training.run_folder import Run
-
-# Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
-# the other domain, as the paper's do. Those of stage 1's own default share the way: they tell factors apart.
-BANK_OF: dict[Preset, BankPreset] = {"default": "paper", "paper": "paper", "release": "release", "control": "paper"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +29,8 @@ class StageOne:
     batch: int = 8
     """Images of each domain in a step."""
     k: int | Literal["auto"] = 4
-    """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
-    bank: BankConfig = field(default_factory=lambda: BANKS[BANK_OF["default"]])
+    """Number of mechanisms. auto: start with 8 and drop those that are unused."""
+    bank: BankConfig = field(default_factory=BankConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +50,6 @@ class FitConfig:
     """A run of both stages."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    preset: Preset = "default"
-    """Where the values of --mechanisms.bank and --classifier.method start."""
     seed: int = 0
     """Every random choice follows from it."""
     device: Device = "auto"
@@ -79,11 +71,10 @@ def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Sta
     """Runs what is left to do of both stages below `out`; their folders, and whether anything was left."""
     stages = Stages(out / "mechanisms", out / "classifier")
     common = {name: getattr(config, name) for name in ("data", "seed", "device", "precision")}
-    first, second, preset = config.mechanisms, config.classifier, BANK_OF[config.preset]
-    one = MechanismsConfig(**common, preset=preset, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
+    first, second = config.mechanisms, config.classifier
+    one = MechanismsConfig(**common, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
     two = TrainConfig[TCMConfig](
         **common,
-        preset=config.preset,
         steps=second.steps,
         batch=second.batch,
         backbone=second.backbone,
@@ -98,7 +89,7 @@ def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Sta
         done = [train_mechanisms(one, stages.mechanisms, quiet)]
         done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
     with told_of("classifier", StageTwo):
-        done.append(train_classifier("tcm", two, stages.classifier, quiet))
+        done.append(train_classifier(DEFAULT, two, stages.classifier, quiet))
     return stages, any(done)
 
 

@@ -20,8 +20,8 @@ from tcm.data.stream import derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.mechanisms.load import LoadedMechanisms, load_for_task, rebuilt_inverse
-from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
-from tcm.methods.method import Method, Problem, uses_counterfactuals
+from tcm.methods import METHODS, MethodConfig
+from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, make_fabric, open_run, open_stream, place, require_usable
@@ -35,8 +35,6 @@ class TrainConfig(RunConfig, Generic[M]):
     """A training run of a method."""
 
     method: M
-    preset: Preset = "default"
-    """Where the values of --method start. Only tcm has more than the default."""
     mechanisms: Path | None = None
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
@@ -51,11 +49,7 @@ class TrainConfig(RunConfig, Generic[M]):
         """This config with every default filled in; mistakes are found here, before anything is written."""
         # Batch normalisation has no spread to go by in a single image.
         settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
-        zero = getattr(self.method, "may_be_zero", ())
-        positive = {key: value for key, value in to_json(self.method).items() if value != 0 or key not in zero}
-        require_usable(positive, "--method")
-        if coherent := getattr(self.method, "require_coherent", None):
-            coherent()
+        require_usable(to_json(self.method), "--method")
         require_share(self.held_out)
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)
@@ -80,8 +74,6 @@ def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool
         wrong = f'there is no method "{name}" with the config {type(config.method).__name__}'
         raise InputError(f"{wrong}; give one of {', '.join(METHODS)} and its config")
     require_mechanisms(name, config)
-    if config.preset != "default" and name not in WITH_PRESETS:
-        raise InputError(f"--preset is {config.preset}, but {name} has no presets; leave it out")
     config = config.resolved()
     fabric, run = open_run(config, out, {"method_name": name})
     if run.finished:
@@ -147,10 +139,10 @@ def conclude(fabric: Fabric, method: Method, task: Task, given: LoadedMechanisms
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:
     """An error unless mechanisms are given to a method that uses them, and to no other."""
-    if uses_counterfactuals(config.method) and config.mechanisms is None:
+    if config.method.uses_counterfactuals and config.mechanisms is None:
         remedy = "name the --out of a tcm mechanisms run whose images tcm transport has written"
         raise InputError(f"{name} uses counterfactuals, but --mechanisms is not given; {remedy}")
-    if config.mechanisms is not None and not uses_counterfactuals(config.method):
+    if config.mechanisms is not None and not config.method.uses_counterfactuals:
         raise InputError(f"--mechanisms is given, but {name} uses no counterfactuals; leave it out")
 
 

@@ -113,7 +113,7 @@ def singly_and_together(bank: MechanismBank) -> Transport:
     def transport(images: Tensor, to: Side) -> Tensor:
         before = 2 * images - 1
         made = torch.stack([run_network(pair.network(to), before) for pair in bank.pairs()]).float()
-        if bank.config.judged == "together":
+        if bank.config.critic_sees == "combined":
             made = torch.cat([made, bank.judged(before, made)[None]])
         return ((made + 1) / 2).clamp(0, 1)
 

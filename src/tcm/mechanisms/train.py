@@ -22,13 +22,16 @@ from tcm.training.run_folder import Run
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
 MOST = 8  # mechanisms with which --k auto starts
-Preset = Literal["default", "paper", "release"]
-PRESETS: dict[Preset, BankConfig] = {
-    # Mechanisms that share the way to the other domain: docs/reproduction.md tells why and what it gains.
-    "default": BankConfig(
+Form = Literal["paper", "release", "disentangled"]
+FORMS: dict[Form, BankConfig] = {
+    "paper": BankConfig(),
+    # The authors' scripts: every image to a random mechanism, from the first step to the last.
+    "release": BankConfig(warmup=0, assignment="random"),
+    # Mechanisms that each go a part of the way to the other domain and change one factor.
+    "disentangled": BankConfig(
         generator=GeneratorConfig(residual=True),
         critic=CriticConfig(calm=True),
-        judged="together",
+        critic_sees="combined",
         cycle=0.2,
         identity=0.1,
         overlap=0.02,
@@ -37,22 +40,29 @@ PRESETS: dict[Preset, BankConfig] = {
         assignment="random",
         critic_lr=4e-4,
     ),
-    "paper": BankConfig(),
-    # The authors' scripts: every image to a random mechanism, from the first step to the last.
-    "release": BankConfig(warmup=0, assignment="random"),
+}
+# The same for images below 64 pixels and runs of minutes.
+SMALL = {"generator": GeneratorConfig(8, 1, 1, kernel=3), "critic": CriticConfig(16, 2), "lr": 1e-3, "critic_lr": 1e-3}
+SMALL_FORMS: dict[Form, BankConfig] = {
+    "paper": replace(FORMS["paper"], **SMALL, warmup=200),
+    "release": replace(FORMS["release"], **SMALL),
+    # Small networks learn fast, and must be held back more.
+    "disentangled": replace(
+        FORMS["disentangled"],
+        generator=GeneratorConfig(8, 1, 1, kernel=3, residual=True),
+        critic=CriticConfig(16, 2),
+        lr=2e-3,
+        critic_lr=3e-4,
+        cycle=1.0,
+        identity=0.3,
+        overlap=0.3,
+    ),
 }
 
 
-def preset_bank(name: Preset, small: bool) -> BankConfig:
-    """Where the options of --bank start; `small` is for 32 x 32 images and runs of minutes."""
-    bank = PRESETS[name]
-    if not small:
-        return bank
-    generator = replace(bank.generator, width=8, halvings=1, blocks=1, kernel=3)
-    settings = {"lr": 1e-3, "critic_lr": 1e-3}
-    if name == "default":  # small networks learn fast, and must be held back more
-        settings = {"lr": 2e-3, "critic_lr": 3e-4, "cycle": 1.0, "identity": 0.3, "overlap": 0.3}
-    return replace(bank, generator=generator, critic=CriticConfig(16, 2), warmup=min(bank.warmup, 200), **settings)
+def bank_config(form: Form, small: bool) -> BankConfig:
+    """The settings of a form; `small` is for images below 64 pixels."""
+    return SMALL_FORMS[form] if small else FORMS[form]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +74,11 @@ class MechanismsConfig(RunConfig):
     batch: int = 8
     """Images of each domain in a step."""
     k: int | Literal["auto"] = 4
-    """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
-    preset: Preset = "default"
-    """Where the values of --bank start; small images have small networks."""
-    bank: BankConfig = field(default_factory=lambda: PRESETS["default"])
+    """Number of mechanisms. auto: start with 8 and drop those that are unused."""
+    form: Form = "paper"
+    """What the values of `bank` start from. paper: as the paper writes it. release: the authors' scripts. disentangled:
+    mechanisms that each change one factor. Images below 64 pixels have small networks."""
+    bank: BankConfig = field(default_factory=BankConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
 
     @property

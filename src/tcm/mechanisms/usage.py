@@ -48,7 +48,7 @@ def shares_of_work(bank: MechanismBank) -> list[float]:
     Where critics see each mechanism alone, it is the share of images that it won since the last count. Where they see
     all changes combined, it is the mechanism's share in what all of them change, a mean over components.
     """
-    if bank.config.judged == "alone":
+    if bank.config.critic_sees == "each":
         won = bank.wins[bank.living].sum(dim=1)
         return (won / won.sum().clamp(min=1)).tolist()
     moved = bank.moved[:, bank.living][..., used_components(bank)]
@@ -57,7 +57,7 @@ def shares_of_work(bank: MechanismBank) -> list[float]:
 
 def kept_apart(bank: MechanismBank) -> int:
     """How many mechanisms the data can keep apart: judged together, as many as there are components that change."""
-    return bank.k if bank.config.judged == "alone" else int(used_components(bank).sum())
+    return bank.k if bank.config.critic_sees == "each" else int(used_components(bank).sum())
 
 
 def used_components(bank: MechanismBank) -> Tensor:

@@ -118,13 +118,13 @@ def critic_error(verdicts: Tensor, truth: float) -> Tensor:
     return 0.5 * (in_single(verdicts) - truth).square().mean()
 
 
-def agreement(logits: Tensor, sharpness: float) -> Tensor:
-    """How far the predictions on an image's views [views, batch, classes] are from their mean, sharpened.
+def agreement(logits: Tensor) -> Tensor:
+    """How far the predictions on an image's views [views, batch, classes] are from their mean.
 
-    The mean over views is Eq. (1) evaluated directly; it teaches every view and learns nothing from them. It is raised
-    to the power `sharpness` and normalised. The cross-entropy, mean over views and images.
+    The mean over views is TCM Eq. (1) evaluated directly; it teaches every view and learns nothing from them. The
+    cross-entropy, mean over views and images.
     """
-    mean = logits.detach().float().softmax(dim=-1).mean(dim=0) ** sharpness
+    mean = logits.detach().float().softmax(dim=-1).mean(dim=0)
     teacher = mean / mean.sum(dim=-1, keepdim=True)
     return -(teacher * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean()
 
