@@ -16,6 +16,14 @@ WIDTH = 100  # columns of the printed help: above 160 it has several columns
 NARROW = 80  # letters of an example that fit into a line of the page
 
 
+class Page(NamedTuple):
+    """A command."""
+
+    name: str  # without tcm: train dann
+    purpose: str
+    example: str
+
+
 class Option(NamedTuple):
     """An option or an argument."""
 
@@ -78,11 +86,18 @@ def escaped(text: str) -> str:
     return "`".join(parts)
 
 
-def command_page(name: str, purpose: str, example: str) -> str:
+def described(text: str) -> str:
+    """What a printed help says before its boxes, without the line of usage."""
+    return text.partition("╭─")[0].partition("\n\n")[2].strip()
+
+
+def command_page(page: Page) -> str:
     """The page of one command, in Markdown."""
-    shown = example if len(example) < NARROW else example.replace(" --", " \\\n  --")
-    parts = [f"# tcm {name}", escaped(purpose), f"```sh\n{shown}\n```", f"```{{program}} tcm {name}\n```"]
-    for group in groups(printed_help(name)):
+    text = printed_help(page.name)
+    example = page.example if len(page.example) < NARROW else page.example.replace(" --", " \\\n  --")
+    parts = [f"# tcm {page.name}", escaped(described(text)), f"```sh\n{example}\n```"]
+    parts.append(f"```{{program}} tcm {page.name}\n```")
+    for group in groups(text):
         parts += [f"## {group.title[0].upper()}{group.title[1:]}", escaped(group.about)]
         for option in group.options:
             if option.name != "-h, --help":
@@ -90,10 +105,10 @@ def command_page(name: str, purpose: str, example: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def overview(commands: dict[str, Any]) -> str:
+def overview(pages: list[Page]) -> str:
     """The page that lists the commands."""
-    rows = [f"| [tcm {name}]({file_name(name)}) | {escaped(row.purpose)} |" for name, row in commands.items()]
-    entries = "\n".join(f"{name} <{file_name(name)}>" for name in commands)
+    rows = [f"| [tcm {page.name}]({file_name(page.name)}) | {escaped(page.purpose)} |" for page in pages]
+    entries = "\n".join(f"{page.name} <{file_name(page.name)}>" for page in pages)
     return "\n".join(
         [
             "# Commands",
@@ -111,6 +126,24 @@ def overview(commands: dict[str, Any]) -> str:
     )
 
 
+def all_pages() -> list[Page]:
+    """The commands of the program; `tcm train` is one per method."""
+    from tcm.cli.help import COMMANDS
+    from tcm.cli.train import purpose_of
+    from tcm.methods import METHODS
+
+    pages = []
+    for name, command in COMMANDS.items():
+        if name != "train":
+            pages.append(Page(name, command.purpose, command.example))
+            continue
+        for method, config in METHODS.items():
+            needed = " --mechanisms runs/mechanisms" if config.uses_counterfactuals else ""
+            example = command.example.replace("dann", method).replace(" --out", f"{needed} --out")
+            pages.append(Page(f"train {method}", purpose_of(method), example))
+    return pages
+
+
 def file_name(name: str) -> str:
     """The page of a command: train-dann.md."""
     return name.replace(" ", "-") + ".md"
@@ -118,12 +151,10 @@ def file_name(name: str) -> str:
 
 def write_pages(app: Any) -> None:
     """Writes the pages that changed, and removes those of commands that are gone."""
-    from tcm.cli.help import COMMANDS
-
     folder = Path(app.srcdir) / "reference" / "commands"
     folder.mkdir(exist_ok=True)
-    pages = {file_name(name): command_page(name, *row) for name, row in COMMANDS.items()}
-    pages["index.md"] = overview(COMMANDS)
+    found = all_pages()
+    pages = {file_name(page.name): command_page(page) for page in found} | {"index.md": overview(found)}
     for old in set(folder.glob("*.md")) - {folder / name for name in pages}:
         old.unlink()
     for name, text in pages.items():
