@@ -1,3 +1,3 @@
 """tcm: unsupervised domain adaptation of image classifiers by Transporting Causal Mechanisms."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

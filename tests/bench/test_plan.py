@@ -12,7 +12,6 @@ from tcm.classifier.train import TrainConfig
 from tcm.data.benchmarks import BENCHMARKS, Benchmark
 from tcm.data.domains import IGNORE_REMEDY
 from tcm.errors import InputError
-from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.distance import WatchConfig
 from tcm.mechanisms.train import MechanismsConfig, preset_bank
 from tcm.methods import METHODS, preset_method
@@ -204,7 +203,7 @@ def test_stage_1_is_watched_in_the_features_of_the_backbone():
         assert watched.watch == expected
     job = jobs("digits", plain)["mechanisms/digits/paper-k4"]
     assert in_suite_options(job, "give --watch.backbone.weights") == "give --backbone.weights"
-    assert in_suite_options(job, f"lower {MechanismBank.rate_option} in") == "lower --mechanisms.lr in"
+    assert in_suite_options(job, "lower --bank.lr or --bank.critic-lr in") == "lower --mechanisms.lr in"
 
 
 def test_a_wrong_setting_of_a_method_is_told_by_its_option():

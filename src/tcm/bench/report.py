@@ -178,7 +178,7 @@ def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
     """What the methods of these runs cost on their backbone."""
     try:
         first = runs[0].folder
-        backbone = from_json(BackboneConfig, read_json(first / "config.json")["backbone"])
+        backbone = from_json(BackboneConfig, Run(first).config()["backbone"])
         classes = len(read_json(first / "evaluation.json")["classes"])
         # The weights' file may be gone, and what is in it costs nothing.
         found = count_costs(replace(backbone, weights=None), classes, k, forms_of(runs))
@@ -192,7 +192,7 @@ def forms_of(runs: Sequence[SuiteRun]) -> list[Form]:
     """The methods of the runs, each with the settings of its first run."""
     found: dict[tuple[str, str | None], Form] = {}
     for run in runs:
-        config = read_json(run.folder / "config.json")
+        config = run.config()
         name = config["method_name"]
         preset = config["preset"] if name in WITH_PRESETS else None
         settings = from_json(METHODS[name], config["method"], str(run.folder))

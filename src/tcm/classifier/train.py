@@ -23,8 +23,9 @@ from tcm.mechanisms.load import LoadedMechanisms, load_for_task, rebuilt_inverse
 from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
 from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
+from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
-from tcm.training.run_config import RunConfig, make_fabric, open_run, open_stream, place, require_usable
+from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run
 
 M = TypeVar("M", bound=MethodConfig)
@@ -50,10 +51,10 @@ class TrainConfig(RunConfig, Generic[M]):
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in; mistakes are found here, before anything is written."""
         # Batch normalisation has no spread to go by in a single image.
-        settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
+        settled = self.with_defaults(steps=600 if self.data.is_digits else 10000, min_batch=2)
         zero = getattr(self.method, "may_be_zero", ())
         positive = {key: value for key, value in to_json(self.method).items() if value != 0 or key not in zero}
-        require_usable(positive, "--method")
+        require_valid_numbers(positive, "method")
         if coherent := getattr(self.method, "require_coherent", None):
             coherent()
         require_share(self.held_out)
@@ -98,10 +99,10 @@ def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool
         problem = Problem(len(task.source.classes), config.backbone.build(), given and given.inverse)
         method = config.method.build(problem)
     except InputError:
-        run.take_back_start()
+        run.undo_start()
         raise
     run.write_environment(str(fabric.device))
-    place(fabric, method, config)
+    prepare_learner(fabric, method, config)
 
     found: BothPredictions | None = None
 

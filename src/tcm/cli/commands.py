@@ -28,8 +28,9 @@ from tcm.pipeline import FitConfig, fit_pipeline
 from tcm.results.formats import FORMATS, Format, terminal
 from tcm.results.store import read_rows
 from tcm.results.table import result_tables
-from tcm.training.run_config import Device
-from tcm.training.run_folder import Run, is_replaced, read_json, write_atomically
+from tcm.training.device import Device
+from tcm.training.files import can_be_replaced, write_atomically
+from tcm.training.run_folder import Run, read_json
 
 
 def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: bool = False) -> int:
@@ -188,7 +189,7 @@ def predict(
 def require_writable(file: Path, option: str) -> None:
     """Finds out before the work whether its result can be written, without touching a file that is there."""
     place = os.path.realpath(file)
-    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * is_replaced(file)
+    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * can_be_replaced(file)
     if os.path.isdir(file) or not all(os.access(path, os.W_OK) for path in needed):
         reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
         raise InputError(f"{option} {file} cannot be written: {reason}; choose another file")

@@ -85,6 +85,8 @@ def _remove_left_over(cache: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    if os.name == "nt":  # where os.kill can only end a process
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -95,6 +97,8 @@ def _is_alive(process: int) -> bool:
 
 
 def _sync(path: Path) -> None:
+    if os.name == "nt":  # which cannot flush a folder, or a file that is open for reading
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

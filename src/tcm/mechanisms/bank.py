@@ -79,8 +79,8 @@ class Scored(NamedTuple):
 class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
-    rate_option = "--bank.lr or --bank.critic-lr"
-    worth_compiling = 500
+    lr_fields = ("bank.lr", "bank.critic_lr")
+    min_steps_to_compile = 500
     moved: Tensor
     wins: Tensor
     idle: Tensor

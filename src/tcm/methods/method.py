@@ -72,8 +72,8 @@ class Answer(NamedTuple):
 class Method(Learner):
     """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
 
-    rate_option = "--method.recipe.lr"
-    worth_compiling = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
+    lr_fields = ("method.recipe.lr",)
+    min_steps_to_compile = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
 
     def __init__(self, problem: Problem, recipe: Recipe):
         super().__init__()

@@ -141,7 +141,7 @@ class TCM(Method):
         self.alignment = config.alignment.build(width, problem.classes) if config.alignment.weight else None
         self.head = CausalHead(width, problem.classes, config.head) if config.head.weight else None
         if self.head:
-            self.rate_option += " or --method.head.vae-lr"
+            self.lr_fields = (*self.lr_fields, "method.head.vae_lr")
         if not self.config.classifies:  # no weights that nothing trains
             del self.classifier
             if config.features == "backbone":
