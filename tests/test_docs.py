@@ -26,8 +26,8 @@ from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
+from tcm.training.device import make_fabric
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
 ROOT = Path(__file__).parents[1]

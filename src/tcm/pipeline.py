@@ -18,7 +18,7 @@ from tcm.mechanisms.transport import transport
 from tcm.methods import Preset
 from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 from tcm.training.run_folder import Run
 
 # Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to

@@ -16,8 +16,8 @@ from tcm.methods import METHODS, WITH_PRESETS, Preset, preset_method
 from tcm.methods.method import Method, Problem, uses_counterfactuals
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
+from tcm.training.device import make_fabric
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
 CLASSES = 10

@@ -11,7 +11,7 @@ from tcm.methods.method import Recipe
 from tcm.methods.tcm.alignment import AlignmentConfig
 from tcm.methods.tcm.baseline import BaselineConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 
 DIGITS = "digits"
 MECHANISMS = "paper"  # the form of stage 1

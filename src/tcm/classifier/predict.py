@@ -12,7 +12,7 @@ from tcm.data.folders import images_below
 from tcm.data.images import BadImage, decode, resized
 from tcm.data.reading import read_all
 from tcm.errors import InputError, explain_out_of_memory, printable
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 Prediction = tuple[str, str, float]  # path, class, confidence
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from tcm.classifier.evaluate import judged
 from tcm.methods.method import Recipe
 from tcm.methods.tcm.tcm import TCM, Preset, averaged
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
