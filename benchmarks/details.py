@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from tcm.errors import InputError
 from tcm.results.store import read_table
-from tcm.training.run_folder import Run, read_json, write_atomically
+from tcm.training.files import write_atomically
+from tcm.training.run_folder import Run, read_json
 
 
 class Detail(NamedTuple):
@@ -36,7 +37,7 @@ class Detail(NamedTuple):
 def details(folder: Path) -> Iterator[Detail]:
     """The run's numbers, in the order in which its metrics have them."""
     run = Run(folder)
-    config, origin = read_json(run.config_file), read_json(run.environment_file)
+    config, origin = run.config(), read_json(run.environment_file)
     name = f"{domain(config['data'], 'source')} to {domain(config['data'], 'target')}, {folder.name}"
     rows = run.metrics()
     last = int(rows[-1]["step"]) if rows else 0

@@ -29,7 +29,7 @@ from tcm.mechanisms.distance import Frechet, frechet, singly_and_together
 from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.train import load_mechanisms
 from tcm.results.store import ORIGIN, add_rows, origin, read_config
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
 STUDY = {  # name: options

@@ -16,7 +16,7 @@ from tcm.data.stream import Stream
 from tcm.methods.dann import DANNConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 def random_store(folder: Path, name: str, count: int, size: int) -> ImageStore:

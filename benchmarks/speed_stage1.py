@@ -21,7 +21,7 @@ from tcm.mechanisms.train import Preset, preset_bank
 from tcm.mechanisms.transport import counterfactuals
 from tcm.nn.generator import InstanceNorm, ToRGB
 from tcm.nn.losses import adversarial, critic_error, reconstruction
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 LARGE = 64  # images of each domain in a step that fills a GPU
 # What is measured of stage 1: the paper's form when all mechanisms win alike, and as the wins of fresh ones fall.

@@ -13,7 +13,7 @@ from tcm.methods.method import Problem
 from tcm.methods.tcm.tcm import TCM, Preset, preset_tcm
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 class PassPerView(TCM):

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 
 from tcm.analysis.curves import Curve, accuracy_curves, k_curves, over_seeds
 from tcm.errors import InputError
 from tcm.figures.curves import curves_figure
+from tcm.training.run_folder import Run
 
 ARRAYS = ("source_images", "source_labels", "target_images", "shown_index", "shown_images")
 
@@ -29,10 +29,9 @@ def write_run(
     **changed: Any,
 ) -> Path:
     """The folder of a run whose accuracy is half its last one after half of the steps."""
-    folder.mkdir()
     config = {"method_name": method, "preset": "default", "steps": steps, "seed": seed, "mechanisms": f"m-{k}-{seed}"}
     config |= {"data": {"source": "Art", "target": target}, **changed}
-    (folder / "config.json").write_text(json.dumps(config))
+    Run(folder).start(config)
     rows = [{"step": steps // 2, "target/accuracy": (accuracy or 0) / 2}, {"step": steps, "target/accuracy": accuracy}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     scores = {"accuracy": accuracy, "mean_class_accuracy": accuracy}
@@ -43,8 +42,7 @@ def write_run(
     arrays |= {"probabilities": np.eye(2), "labels": np.zeros(2), "paths": np.array(["a", "b"])}
     np.savez(folder / "evaluation.npz", allow_pickle=False, **arrays)
     if finished:
-        about = {"inverse": {"k": k}} if k else {}
-        safetensors.torch.save_file({"w": torch.zeros(1)}, folder / "model.safetensors", {"tcm": json.dumps(about)})
+        Run(folder).save_model({"w": torch.zeros(1)}, {"inverse": {"k": k}} if k else {})
     return folder
 
 

@@ -63,7 +63,7 @@ MECHANISMS_CASES = (
     Case(
         "a memory of more than all",
         MECHANISMS + "{folders} --bank.beta1 1.5",
-        ("--bank.beta1 is 1.5", "from 0 up and below 1"),
+        ("--bank.beta1 is 1.5", "less than 1"),
         absent="out",
     ),
 )
@@ -114,7 +114,7 @@ COUNTERFACTUALS_CASES = (
         ("--mechanisms is given, but erm uses no counterfactuals", "leave it out"),
         absent="out",
     ),
-    Case("mechanisms that are not there", USE + "{here}/gone", ("/gone is no run folder", "--out of a run")),
+    Case("mechanisms that are not there", USE + "{here}/gone", ("/gone is not a run folder", "--out of a run")),
     Case("mechanisms of a method's run", USE + "{run}", ("/run holds no mechanisms", "tcm mechanisms run")),
     Case(
         "mechanisms that are not finished",
@@ -137,7 +137,7 @@ COUNTERFACTUALS_CASES = (
     Case(
         "counterfactuals of the other domain",
         USE + "{here}/mechanisms",
-        ("transported/source was made of other images", "the images of Art"),
+        ("transported/source was made from other images", "the images of Art"),
         own_mechanisms(stores_exchanged),
     ),
     Case(
@@ -178,7 +178,7 @@ COUNTERFACTUALS_CASES = (
     Case(
         "counterfactuals of other images",
         OWN_USE,
-        ("transported/source was made of other images", "the images of Art"),
+        ("transported/source was made from other images", "the images of Art"),
         own_source(lambda folder: draw(folder / "cup" / "0.jpg", seed=9)),
     ),
     Case(

@@ -7,7 +7,7 @@ from tcm.classifier.evaluate import centred, confusion_counts, predicted, probab
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 class Reader:

@@ -26,7 +26,7 @@ from tcm.mechanisms.train import load_mechanisms
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
 from tcm.methods.tcm.tcm import TCM, preset_tcm
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
 K = 2

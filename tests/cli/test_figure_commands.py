@@ -104,7 +104,7 @@ TWO = [
     ("{runs}/dann {runs}/product", "are of different images; name runs of the same data"),
     ("{runs}/dann {runs}/mechanisms", "/mechanisms holds no classifier; name the --out of a tcm train run"),
     ("{runs}/unfinished {runs}/dann", "/unfinished is not finished; repeat its command"),
-    ("{runs}/dann {runs}/gone", "/gone is no run folder"),
+    ("{runs}/dann {runs}/gone", "/gone is not a run folder"),
     ("{runs}/dann {runs}/erm --out x.jpeg", "x.jpeg names no format of figures"),
 ]
 

@@ -18,8 +18,8 @@ from tcm.mechanisms.usage import UsageCounter, shares_of_work
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig, initialise
 from tcm.nn.losses import adversarial, critic_error, reconstruction
+from tcm.training.device import make_fabric
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
 K, COUNT = 3, 6

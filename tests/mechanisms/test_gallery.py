@@ -5,7 +5,7 @@ from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.gallery import galleries, spread_over_classes, varied
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 def test_candidates_are_spread_over_classes_and_within_them():

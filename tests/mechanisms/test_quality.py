@@ -15,7 +15,7 @@ from tcm.mechanisms.pair import Side
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 FABRIC = make_fabric("cpu", "fp32")
 

@@ -157,7 +157,7 @@ def train_small(data: list[str], out: Path, *options: str) -> Path:
 
 
 def test_runs_that_cannot_transport(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    assert "is no run folder" in refusal(capfd, "transport", tmp_path)
+    assert "is not a run folder" in refusal(capfd, "transport", tmp_path)
     assert "--batch is 0; give 1 or more" in refusal(capfd, "transport", run, "--batch", "0")
     copy = Path(shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("transported")))
     (copy / "model.safetensors").unlink()
@@ -178,7 +178,7 @@ def test_data_that_have_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     said = refusal(capfd, "transport", run)
     assert "transported/source holds the counterfactuals of 6 images instead of 5; delete it" in said
     shutil.copy(tmp_path / "data" / "s" / "a" / "1.png", tmp_path / "data" / "s" / "a" / "0.png")
-    assert "transported/source was made of other images" in refusal(capfd, "transport", run)
+    assert "transported/source was made from other images" in refusal(capfd, "transport", run)
     tensors, about = Run(run).load_model()
     Run(run).save_model(tensors, {**about, "classes": ["a", "c"]})
     assert "the classes of s are a, b, but" in (said := refusal(capfd, "transport", run, "--out", tmp_path / "new"))
@@ -202,7 +202,7 @@ def test_folders_that_cannot_be_written(run: Path, tmp_path: Path, capfd: pytest
     assert "file cannot be made" in said
     (tmp_path / "mine" / "source").mkdir(parents=True)
     (tmp_path / "mine" / "source" / "holiday.jpg").touch()
-    assert "mine/source holds other files" in refusal(capfd, "transport", run, "--out", tmp_path / "mine")
+    assert "mine/source is not empty" in refusal(capfd, "transport", run, "--out", tmp_path / "mine")
 
 
 def test_a_store_of_another_run(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):

@@ -17,8 +17,8 @@ from tcm.methods import METHODS
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
+from tcm.training.device import make_fabric
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
 CLASSES = 10

@@ -169,7 +169,9 @@ def break_config(run: Path) -> None:
 
 
 def break_method(run: Path) -> None:
-    (run / "config.json").write_text('{"steps": 3}')
+    config = json.loads((run / "config.json").read_text())
+    del config["method_name"]
+    (run / "config.json").write_text(json.dumps(config))
 
 
 def break_summary(run: Path) -> None:

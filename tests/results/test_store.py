@@ -32,8 +32,7 @@ ENVIRONMENT = {"device_name": "x86_64", "torch": "2.11.0", "commit": None}
 
 
 def write_run(folder: Path, **changes: Any) -> Path:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    Run(folder).start({**CONFIG, **changes})
     (folder / "evaluation.json").write_text(json.dumps(EVALUATION))
     (folder / "environment.json").write_text(json.dumps(ENVIRONMENT))
     rows = [
@@ -92,9 +91,8 @@ def test_a_selected_step_is_scored_by_the_metrics_of_that_step(tmp_path: Path):
 
 def test_mechanisms_are_told_by_what_they_are(tmp_path: Path):
     learned = tmp_path / "some" / "mechanisms-s3"
-    learned.mkdir(parents=True)
     stage1 = {"kind": "mechanisms", "preset": "release", "k": 4, "steps": 50, "bank": {"cycle": 10.0}, "seed": 3}
-    (learned / "config.json").write_text(json.dumps(stage1))
+    Run(learned).start(stage1)
     found = row(write_run(tmp_path / "run", mechanisms=str(learned)))
     assert found["k"] == "4"
     told = {"name": "mechanisms-s3", "preset": "release", "k": 4, "steps": 50, "bank": {"cycle": 10.0}}
@@ -111,9 +109,8 @@ def test_mechanisms_are_told_by_what_they_are(tmp_path: Path):
 def test_mechanisms_of_k_auto_are_as_many_as_the_model_has(tmp_path: Path, gone: bool):
     learned = tmp_path / "mechanisms"
     if not gone:
-        learned.mkdir()
         stage1 = {"kind": "mechanisms", "preset": "default", "k": "auto", "steps": 50, "bank": {}}
-        (learned / "config.json").write_text(json.dumps(stage1))
+        Run(learned).start(stage1)
     folder = write_run(tmp_path / "run", mechanisms=str(learned))
     Run(folder).save_model({}, {"inverse": {"k": 3}})
     add_rows(tmp_path / "results.csv", [row(folder)])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tcm.training.run_folder import Run
+
 DIGITS = [str(digit) for digit in range(10)]
 OBJECTS = [f"Object_{index:02d}" for index in range(65)]
 
@@ -35,7 +37,6 @@ def write_run(
     Each of the `readings` is 5 points better than the one before it; `head` is logged as the last state of a causal
     head, after another. Each score of `selection` is highest at step 50 and falls from there.
     """
-    folder.mkdir(parents=True)
     config = {
         "method_name": method,
         "method": {"trade_off": 1.0},
@@ -47,8 +48,8 @@ def write_run(
     }
     if held_out is not None:
         config["held_out"] = held_out
-    environment = {"tcm": "0.1.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
-    (folder / "config.json").write_text(json.dumps(config))
+    environment = {"tcm": "0.2.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
+    Run(folder).start(config)
     (folder / "environment.json").write_text(json.dumps(environment))
     rows = history(steps if finished else steps // 2, labelled, seed)
     for row in rows:

@@ -13,7 +13,7 @@ from tcm.analysis.load_runs import folder_names, require_distinct
 from tcm.analysis.run_record import Evaluation, Record, read_record
 from tcm.config import leaves
 from tcm.errors import InputError, printable
-from tcm.training.run_folder import ALIKE_KEYS, Run
+from tcm.training.run_folder import IGNORED_KEYS, Run
 
 History = Sequence[Mapping[str, Any]]  # rows of metrics.jsonl
 
@@ -51,7 +51,7 @@ class MeasuredRun(NamedTuple):
     @property
     def settings(self) -> str:
         """All that must be equal where runs differ in the seed alone; every seed may have mechanisms of its own."""
-        free = {"seed", "mechanisms", *ALIKE_KEYS}
+        free = {"seed", "mechanisms", *IGNORED_KEYS}
         return json.dumps({key: value for key, value in leaves(self.record.config).items() if key not in free})
 
     @property

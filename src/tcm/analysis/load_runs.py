@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from tcm.classifier.train import Trained, load_trained
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, printable
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 class SideBySide(NamedTuple):

@@ -124,9 +124,9 @@ def read_record(folder: Path) -> Record:
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; name the --out folder of a run")
     run = Run(folder)
-    kind = _with_keys(run.config_file).get("kind")
-    named = () if kind == KIND else ("method_name",)
-    config = _with_keys(run.config_file, *named, "steps", "seed", "data.source", "data.target")
+    config = run.config()
+    named = () if config.get("kind") == KIND else ("method_name",)
+    _require_keys(run.config_file, config, *named, "steps", "seed", "data.source", "data.target")
     environment = _with_keys(run.environment_file) if run.environment_file.exists() else {}
     history = [row for row in run.metrics() if isinstance(row, dict) and isinstance(row.get("step"), int)]
     return Record(folder, config, environment, history, _evaluation(folder), run.finished)
@@ -145,6 +145,11 @@ def _evaluation(folder: Path) -> Evaluation | None:
 def _with_keys(file: Path, *keys: str) -> dict[str, Any]:
     """The JSON object in `file`, which must hold every dotted key."""
     content = read_json(file)
+    _require_keys(file, content, *keys)
+    return content
+
+
+def _require_keys(file: Path, content: Any, *keys: str) -> None:
     remedy = "it is not from a tcm train or tcm mechanisms run; name such a run or repeat its command"
     if not isinstance(content, dict):
         raise InputError(f"{file} holds no JSON object: {remedy}")
@@ -154,7 +159,6 @@ def _with_keys(file: Path, *keys: str) -> dict[str, Any]:
             if not isinstance(value, dict) or part not in value:
                 raise InputError(f"{file} has no {key}: {remedy}")
             value = value[part]
-    return content
 
 
 def _arrays(file: Path, classes: int) -> dict[str, np.ndarray]:

@@ -170,7 +170,7 @@ def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
     """What the methods of these runs cost on their backbone."""
     try:
         first = runs[0].folder
-        backbone = from_json(BackboneConfig, read_json(first / "config.json")["backbone"])
+        backbone = from_json(BackboneConfig, Run(first).config()["backbone"])
         classes = len(read_json(first / "evaluation.json")["classes"])
         # The weights' file may be gone, and what is in it costs nothing.
         found = count_costs(replace(backbone, weights=None), classes, k, methods_of(runs))
@@ -183,7 +183,7 @@ def methods_of(runs: Sequence[SuiteRun]) -> dict[str, MethodConfig]:
     """The methods of the runs, each with the settings of its first run."""
     first = {run.method: run.folder for run in reversed(runs)}
     return {
-        name: from_json(config, read_json(first[name] / "config.json")["method"], str(first[name]))
+        name: from_json(config, Run(first[name]).config()["method"], str(first[name]))
         for name, config in METHODS.items()
         if name in first
     }

@@ -12,7 +12,8 @@ from torch import Tensor
 from tcm.classifier.evaluate import BothPredictions, accuracies, score
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
-from tcm.training.run_folder import Run, write_atomically
+from tcm.training.files import write_atomically
+from tcm.training.run_folder import Run
 
 SAMPLES, SHOWN, THUMBNAIL = 12, 24, 96  # images of each domain and of the gallery that a run keeps, and their side
 

@@ -15,7 +15,7 @@ from tcm.classifier.evaluate import BATCH, predicted, probabilities
 from tcm.classifier.inputs import Images, Pixels, stored_pixels
 from tcm.classifier.train import Trained, load_trained
 from tcm.errors import explain_out_of_memory
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
 predicting = explain_out_of_memory("predicting", "free some, or try `device` cpu")

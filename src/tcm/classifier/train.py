@@ -23,8 +23,9 @@ from tcm.mechanisms.load import LoadedMechanisms, load_for_task, rebuilt_inverse
 from tcm.methods import METHODS, MethodConfig
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
+from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
-from tcm.training.run_config import RunConfig, make_fabric, open_run, open_stream, place, require_usable
+from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run
 
 M = TypeVar("M", bound=MethodConfig)
@@ -48,8 +49,8 @@ class TrainConfig(RunConfig, Generic[M]):
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in; mistakes are found here, before anything is written."""
         # Batch normalisation has no spread to go by in a single image.
-        settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
-        require_usable(to_json(self.method), "method")
+        settled = self.with_defaults(steps=600 if self.data.is_digits else 10000, min_batch=2)
+        require_valid_numbers(to_json(self.method), "method")
         require_share(self.held_out)
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)
@@ -90,10 +91,10 @@ def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool
         problem = Problem(len(task.source.classes), config.backbone.build(), given and given.inverse)
         method = config.method.build(problem)
     except InputError:
-        run.take_back_start()
+        run.undo_start()
         raise
     run.write_environment(str(fabric.device))
-    place(fabric, method, config)
+    prepare_learner(fabric, method, config)
 
     found: BothPredictions | None = None
 

@@ -16,7 +16,7 @@ from tcm.mechanisms.transport import transport as transport_run
 from tcm.mechanisms.transport import win_shares
 from tcm.mechanisms.usage import remarks
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 from tcm.training.run_folder import Run
 
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from tcm.classifier.selection import collapse
 from tcm.errors import InputError, printable
 from tcm.methods.tcm.proxy import head_metrics, head_remarks
-from tcm.training.run_folder import Run, is_replaced, read_json
+from tcm.training.files import can_be_replaced
+from tcm.training.run_folder import Run, read_json
 
 
 def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
@@ -38,7 +39,7 @@ def print_remarks(run: Path) -> None:
 def require_writable(file: Path, field: str) -> None:
     """Finds out before the work whether its result can be written, without touching a file that is there."""
     place = os.path.realpath(file)
-    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * is_replaced(file)
+    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * can_be_replaced(file)
     if os.path.isdir(file) or not all(os.access(path, os.W_OK) for path in needed):
         reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
         raise InputError(field, f"{file} cannot be written: {reason}; choose another file")

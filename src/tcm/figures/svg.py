@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
 from tcm.errors import InputError, printable
-from tcm.training.run_folder import make_folder, write_atomically
+from tcm.training.files import make_folder, write_atomically
 
 FORMATS = ("png", "svg", "pdf")
 

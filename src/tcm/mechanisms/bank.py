@@ -80,7 +80,7 @@ class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
     lr_fields = ("bank.lr", "bank.critic_lr")
-    worth_compiling = 500
+    min_steps_to_compile = 500
     moved: Tensor
     wins: Tensor
     idle: Tensor

@@ -16,8 +16,9 @@ from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.usage import UsageCounter
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
+from tcm.training.device import free_memory
 from tcm.training.loop import LESS_MEMORY, training_loop
-from tcm.training.run_config import RunConfig, free_memory, open_run, open_stream, place, require_usable
+from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
@@ -88,12 +89,12 @@ class MechanismsConfig(RunConfig):
 
     def resolved(self) -> "MechanismsConfig":
         """This config with every default filled in; mistakes are found here, before anything is written."""
-        settled = self.settled(steps=500 if self.data.is_digits else 50_000)
+        settled = self.with_defaults(steps=500 if self.data.is_digits else 50_000)
         if self.most < 1:
             raise InputError("k", f"is {self.k}; give 1 or more mechanisms")
         # A warm-up or a pool of 0 means to do without.
         positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
-        require_usable(positive, "bank")
+        require_valid_numbers(positive, "bank")
         self.bank.require_usable(settled.data.view.crop)
         self.watch.require_usable()
         return settled
@@ -123,10 +124,10 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -
         classes = task.source.classes
         bank = config.bank.build(config.most, config.data.view.crop, config.schedule.steps, len(classes))
     except InputError:
-        run.take_back_start()
+        run.undo_start()
         raise
     run.write_environment(str(fabric.device))
-    place(fabric, bank, config)
+    prepare_learner(fabric, bank, config)
     title = f"mechanisms {task.source.name} ↔ {task.target.name}"
     usage = UsageCounter(bank, classes, drops=config.k == "auto")
     watch = Watch(fabric, bank, network, task, config.data.view.crop, config.watch.images) if network else dict

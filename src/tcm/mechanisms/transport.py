@@ -25,9 +25,10 @@ from tcm.mechanisms.distance import fitting_batch
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.train import MechanismsConfig, load_mechanisms
 from tcm.progress import ProgressDisplay
-from tcm.training.loop import StopRequest, stop_requests
-from tcm.training.run_config import make_fabric
-from tcm.training.run_folder import Run, lock, make_folder
+from tcm.training.device import make_fabric
+from tcm.training.files import lock, make_folder
+from tcm.training.run_folder import Run
+from tcm.training.stop_requests import StopRequest, stop_requests
 
 SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
 IN_FLIGHT = 3  # batches between the device and the disk

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcm.analysis.run_record import Record
 from tcm.config import leaves
-from tcm.training.run_folder import ALIKE_KEYS
+from tcm.training.run_folder import IGNORED_KEYS
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _seeds_rows(members: Sequence[tuple[Record, RunRow]]) -> list[SeedsRow]:
     groups: dict[str, list[RunRow]] = {}
     for record, row in members:
         if record.evaluation:
-            fixed = {key: value for key, value in leaves(record.config).items() if key not in {"seed", *ALIKE_KEYS}}
+            fixed = {key: value for key, value in leaves(record.config).items() if key not in {"seed", *IGNORED_KEYS}}
             groups.setdefault(json.dumps(fixed, sort_keys=True), []).append(row)
     return [
         SeedsRow(

@@ -15,7 +15,7 @@ from tcm.figures.curves import SMOOTH_ABOVE, learning_curves
 from tcm.figures.svg import inline_svg, visible
 from tcm.report.comparison import comparisons, run_labels
 from tcm.report.view import run_view, task_samples
-from tcm.training.run_folder import write_atomically
+from tcm.training.files import write_atomically
 
 _HERE = Path(__file__).parent
 

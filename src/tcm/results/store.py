@@ -1,7 +1,6 @@
 """Finished runs as rows of a CSV: a store of results, one row a run, that several processes may add to."""
 
 import csv
-import fcntl
 import hashlib
 import io
 import json
@@ -10,9 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from tcm.data.benchmarks import BENCHMARKS, find_benchmark, recognise_benchmark
 from tcm.errors import InputError, printable
-from tcm.training.run_folder import Run, read_json, write_atomically
+from tcm.training.files import write_atomically
+from tcm.training.run_folder import Run, read_json
 
 VERSION = "1"  # of the store's columns
 ORIGIN = ("device", "torch", "commit", "config_hash", "config")  # how a row came about
@@ -94,7 +96,7 @@ def _scores_at(folder: Path, step: int) -> dict[str, float | None]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The run's configuration. Machine-specific paths stay out of it; mechanisms are told by what they are."""
-    config = read_json(folder / "config.json")
+    config = Run(folder).config()
     config["data"] = {
         key: Path(str(value)).name if "/" in str(value) else value for key, value in config["data"].items()
     }
@@ -104,7 +106,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         where = Path(config["mechanisms"])
         config["mechanisms"] = {"name": where.name}
         if Run(where).exists:
-            learned = read_json(where / "config.json")
+            learned = Run(where).config()
             config["mechanisms"] |= {key: learned[key] for key in ("preset", "k", "steps", "bank")}
     return config
 
@@ -189,11 +191,10 @@ def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
 def _locked(file: Path) -> Iterator[None]:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        held = file.with_name(f".{file.name}.lock").open("w")
+        held = FileLock(file.with_name(f".{file.name}.lock")).acquire()
     except OSError as error:
         raise InputError(f"{printable(file)} cannot be written ({error.strerror}); choose another file") from error
     with held:
-        fcntl.flock(held, fcntl.LOCK_EX)
         yield
 
 

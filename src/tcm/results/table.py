@@ -12,7 +12,7 @@ from tcm.data.domains import plain_name
 from tcm.errors import InputError, printable
 from tcm.results.paper_tables import AVERAGE, QUOTED, Quoted
 from tcm.results.store import TASKS
-from tcm.training.run_folder import ALIKE_KEYS
+from tcm.training.run_folder import IGNORED_KEYS
 
 Kind = Literal["quoted", "measured", "oracle"]
 ResultRow = Mapping[str, str]
@@ -32,7 +32,7 @@ METRIC_NOTE = "The paper calls its figures accuracy; whether over images or over
 ORACLE_NOTE = "oracle: selected by accuracy on the target's labels, which nobody has who needs the method."
 # What runs of one line may differ in, beside the settings that change nothing: seed, task and where things lie.
 PLACES = ("benchmark", "root", "source", "target", "source_dir", "target_dir", "source_list", "target_list")
-VARYING = frozenset({"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *ALIKE_KEYS})
+VARYING = frozenset({"seed", "preset", "mechanisms.name", *(f"data.{name}" for name in PLACES), *IGNORED_KEYS})
 # What is told wherever any two lines differ in it: a method may only have been trained longer than another, or on other
 # crops.
 TOLD = ("steps", "data.area")

@@ -22,7 +22,7 @@ from torch import Tensor
 from tcm.classifier.evaluate import judged
 from tcm.methods.method import Method, Recipe
 from tcm.methods.tcm.tcm import TCM, averaged
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 def variants(method: Method, images: Tensor) -> dict[str, Tensor]:
