@@ -58,8 +58,7 @@ def in_order(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
     order = {name: place for place, name in enumerate(ENTRIES)}
 
     def place(row: Mapping[str, str]) -> tuple[int, int, int]:
-        entry = entry_name(row["method"], row["preset"])
-        return order.get(entry, len(order)), int(row["k"] or 0), int(row["seed"] or 0)
+        return order.get(row["method"], len(order)), int(row["k"] or 0), int(row["seed"] or 0)
 
     return sorted(rows, key=place)
 
