@@ -149,7 +149,7 @@ CASES = (
     ),
     Case("evaluate without a run", "evaluate {here}/gone", ("/gone is not a run folder", "--out of a run")),
     Case("report without a run", "report {data}", ("/data is not a run folder", "--out of a run")),
-    Case("report on nothing", "report {here}/gone", ("/gone is no folder", "--out folder of a run")),
+    Case("report on nothing", "report {here}/gone", ("/gone is not a folder", "name the folder of a run")),
     Case("predict an empty folder", "predict {run} {here}", ("holds no images (jpg", "give the folder")),
     Case("predict a missing folder", "predict {run} {here}/gone", ("/gone", "No such file", "check its name")),
     Case("predict one image", "predict {run} {data}/Art/cup/0.jpg", ("0.jpg is a file", "give the folder")),

@@ -1,8 +1,13 @@
+from pathlib import Path
+
+import pytest
 import torch
 
+from tcm.cli.app import main
 from tcm.data.task import Task
+from tcm.errors import InputError
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.gallery import galleries, spread_over_classes, varied
+from tcm.mechanisms.gallery import galleries, run_galleries, spread_over_classes, stored_galleries, varied
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.training.device import make_fabric
@@ -37,3 +42,22 @@ def test_a_gallery_of_each_domain(digits: Task):
         carried = bank.transport(torch.from_numpy(image).permute(2, 0, 1)[None] / 255, to="target")[:, 0]
         expected = (carried.detach().permute(0, 2, 3, 1) * 255).round().numpy()
         assert abs(expected - source.made[place]).max() <= 1
+
+
+def test_stored_counterfactuals_give_the_same_galleries(digits: Task, tmp_path: Path):
+    run, options = tmp_path / "run", "--data.benchmark digits --steps 2 --batch 4 --k 2 --device cpu --quiet"
+    assert main(["mechanisms", *options.split(), "--out", str(run)]) == 0
+    with pytest.raises(InputError, match="holds no transported images"):
+        stored_galleries(run, digits, images=3)
+    assert main(["transport", str(run), "--device", "cpu", "--quiet"]) == 0
+    computed = run_galleries(run, images=3, device="cpu", quiet=True)
+    for stored, made in zip(stored_galleries(run, digits, images=3), computed, strict=True):
+        assert (stored.origin, stored.domain, stored.other, stored.classes) == (*made[:3], made.classes)
+        assert stored.winner.tolist() == made.winner.tolist()
+        assert (stored.originals == made.originals).all()
+        # In batches of another size the last bits of a network differ.
+        assert abs(stored.made.astype(int) - made.made.astype(int)).max() <= 1
+    weights = run / "model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b" ")
+    with pytest.raises(InputError, match="made by other mechanisms"):
+        stored_galleries(run, digits, images=3)

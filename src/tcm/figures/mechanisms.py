@@ -1,4 +1,4 @@
-"""Images and their counterfactuals under all mechanisms, the winner outlined: Figure 4 of the paper."""
+"""Images and their counterfactuals under all mechanisms, the winner outlined, as in TCM Figure 4."""
 
 from collections.abc import Sequence
 
@@ -11,16 +11,16 @@ from tcm.figures.svg import INK, shortened, visible
 from tcm.mechanisms.gallery import Gallery
 
 WINNER = "#e3120b"  # the paper's red outline
-SHARP_UP_TO = 64  # sides that are drawn pixel by pixel; larger images are smoothed
+SHARP_UP_TO = 64  # side of images that are drawn pixel by pixel; larger ones are smoothed
 
-_CELL = 0.92  # inches that a cell takes
+_CELL = 0.92  # inches of a cell
 _GAP = 0.08  # of a cell, between images
 _MARGIN, _HEAD, _FOOT = 0.95, 0.95, 0.4  # cells on the left of a gallery, above it and below it
-_AFTER_ORIGINAL = 0.25  # of a cell, between the originals and what was made of them
+_AFTER_ORIGINAL = 0.25  # of a cell, between the originals and their counterfactuals
 
 
 def mechanisms_figure(galleries: Sequence[Gallery]) -> Figure:
-    """The galleries side by side: a row an image, the original first, then the k counterfactuals."""
+    """The galleries side by side: one row per image, the original first, then the k counterfactuals."""
     rows = max(len(gallery.originals) for gallery in galleries)
     columns = 1 + max(gallery.made.shape[1] for gallery in galleries)
     width, height = _MARGIN + columns + _AFTER_ORIGINAL + _GAP, _HEAD + rows

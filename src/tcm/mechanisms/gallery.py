@@ -14,8 +14,9 @@ from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import MechanismBank
+from tcm.mechanisms.counterfactual_store import open_counterfactuals
 from tcm.mechanisms.pair import SIDES, Side
-from tcm.mechanisms.transport import counterfactuals, open_for_transport
+from tcm.mechanisms.transport import counterfactuals, open_for_transport, weights_hash
 
 CANDIDATES = 4  # images looked at for each one shown, so that several winners can be shown
 AT_ONCE = 8  # images transported together
@@ -53,6 +54,22 @@ def galleries(fabric: Fabric, bank: MechanismBank, task: Task, images: int) -> l
         names = [_class_name(store, int(candidates[i])) for i in shown]
         originals, chosen = some[shown].numpy(), made[shown].numpy()
         found.append(Gallery(origin, store.name, other.name, originals, chosen, winner[shown].numpy(), names))
+    return found
+
+
+def stored_galleries(folder: Path, task: Task, images: int) -> list[Gallery]:
+    """The same from the images that `transport` wrote for the finished run in `folder`: no network runs.
+
+    An error unless they are complete and were made by these mechanisms from these images.
+    """
+    found, mechanisms = [], weights_hash(folder)
+    for origin, store, other in zip(SIDES, task, reversed(task), strict=True):
+        stored = open_counterfactuals(folder / "transported" / origin, store, mechanisms=mechanisms, run=folder)
+        candidates = spread_over_classes(store.labels, CANDIDATES * images)
+        shown = candidates[varied(stored.winner[candidates].tolist(), store.labels[candidates].tolist(), images)]
+        names = [_class_name(store, number) for number in shown.tolist()]
+        arrays = (part[shown].numpy() for part in (store.images, stored.images, stored.winner))
+        found.append(Gallery(origin, store.name, other.name, *arrays, names))
     return found
 
 
