@@ -105,7 +105,7 @@ COUNTERFACTUALS_CASES = (
     Case(
         "counterfactuals without mechanisms",
         USE.removesuffix("--mechanisms "),
-        ("averaging uses counterfactuals, but --mechanisms is not given", "tcm mechanisms", "tcm transport"),
+        ("--mechanisms is not given, but averaging uses counterfactuals", "tcm mechanisms", "tcm transport"),
         absent="out",
     ),
     Case(

@@ -13,7 +13,7 @@ import torch
 from support.averaging import Averaging, AveragingConfig, register
 from torch import Tensor
 
-from tcm.classifier.evaluate import judged, probabilities
+from tcm.classifier.evaluate import predict_task, probabilities
 from tcm.classifier.selection import SCORES
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.cli.app import main
@@ -22,7 +22,7 @@ from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
-from tcm.mechanisms.train import load_mechanisms
+from tcm.mechanisms.load import load_mechanisms
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
 from tcm.methods.tcm.tcm import TCM, preset_tcm
@@ -174,7 +174,7 @@ def test_a_run_goes_on_only_with_its_own_mechanisms(mechanisms: Path, tmp_path: 
     assert main(["mechanisms", *options, "--seed", "1", "--out", str(own)]) == 0
     assert main(["transport", str(own), "--device", "cpu", "-q"]) == 0
     before = (run / "state.pt").read_bytes()
-    with pytest.raises(InputError, match=r"mechanisms holds other mechanisms than those that .*run was begun with"):
+    with pytest.raises(InputError, match=r"`mechanisms` is .*, which holds other mechanisms than .*run started with"):
         train_classifier("averaging", config_of(own), run, quiet=True)
     assert (run / "state.pt").read_bytes() == before
     other = dataclasses.replace(config_of(own), mechanisms=mechanisms)
@@ -230,7 +230,7 @@ def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
 
 def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[int] = []
-    monkeypatch.setattr("tcm.classifier.train.judged", lambda *given: (seen.append(1), judged(*given))[1])
+    monkeypatch.setattr("tcm.classifier.train.predict_task", lambda *given: (seen.append(1), predict_task(*given))[1])
     config = TrainConfig(
         data=DataConfig(benchmark="digits"), method=ERMConfig(), steps=4, evaluate_every=2, batch=8, device="cpu"
     )

@@ -14,7 +14,7 @@ from tcm.mechanisms.bank import BankConfig, MechanismBank, Scored
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.components import components
 from tcm.mechanisms.pair import SIDES, Side, opposite
-from tcm.mechanisms.usage import UsageCounter, shares_of_work
+from tcm.mechanisms.usage import UsageCounter, usage_shares
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig, initialise
 from tcm.nn.losses import adversarial, critic_error, reconstruction
@@ -306,7 +306,7 @@ def test_it_goes_on_without_the_dropped():
     assert all(torch.equal(value, before[name]) for name, value in bank.mechanisms[1].state_dict().items())
     assert torch.equal(bank.moved[:, 1], moved[:, 1])
     assert bank.transport(random_batch().source, to="target").shape[0] == 2
-    assert sum(shares_of_work(bank)) == pytest.approx(1)
+    assert sum(usage_shares(bank)) == pytest.approx(1)
     saved = small_bank(**TOGETHER)
     assert {name.split(".")[1] for name in bank.weights() if name.startswith("mechanisms.")} == {"0", "1"}
     saved.mechanisms = saved.mechanisms[:2]
@@ -318,16 +318,16 @@ def test_it_goes_on_without_the_dropped():
 def test_what_is_changed_is_watched_without_a_price_on_it_too():
     bank = small_bank(judged="together")
     bank.update(random_batch(), 0.0, bank.build_optimizers())
-    assert min(shares_of_work(bank)) > 0
-    assert sum(shares_of_work(bank)) == pytest.approx(1)
+    assert min(usage_shares(bank)) > 0
+    assert sum(usage_shares(bank)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("settings", [{"warmup": 2}, TOGETHER], ids=["paper", "together"])
 def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # Mechanism 1 does nothing by this account: it is idle at the first count and dropped at the second, in step 4.
-    standing = {0: 0.6, 1: 0.0, 2: 0.4}
-    account = "tcm.mechanisms.usage.shares_of_work"
-    monkeypatch.setattr(account, lambda bank: [standing[number] for number in bank.living])
+    usage = {0: 0.6, 1: 0.0, 2: 0.4}
+    account = "tcm.mechanisms.usage.usage_shares"
+    monkeypatch.setattr(account, lambda bank: [usage[number] for number in bank.living])
 
     def trained(folder: Path, breaks: list[int | None]) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
         for at in breaks:

@@ -2,7 +2,7 @@ import torch
 
 from tcm.data.task import Task
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.gallery import galleries, spread_over_classes, varied
+from tcm.mechanisms.gallery import diverse_images, galleries, spread_over_classes
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.training.run_config import make_fabric
@@ -18,9 +18,9 @@ def test_candidates_are_spread_over_classes_and_within_them():
 
 def test_shown_images_have_different_winners_then_different_classes():
     winners, classes = [0, 0, 0, 1, 0, 2], [5, 5, 6, 7, 8, 5]
-    assert varied(winners, classes, 3) == [0, 3, 5]
-    assert varied(winners, classes, 4) == [0, 2, 3, 5]
-    assert varied([1, 1], [0, 0], 5) == [0, 1]
+    assert diverse_images(winners, classes, 3) == [0, 3, 5]
+    assert diverse_images(winners, classes, 4) == [0, 2, 3, 5]
+    assert diverse_images([1, 1], [0, 0], 5) == [0, 1]
 
 
 def test_a_gallery_of_each_domain(digits: Task):
@@ -29,11 +29,11 @@ def test_a_gallery_of_each_domain(digits: Task):
     source, target = galleries(make_fabric("cpu", "fp32"), bank, digits, images=4)
     assert (source.origin, source.domain, source.other) == ("source", "digits source", "digits target")
     assert (target.origin, target.domain) == ("target", "digits target")
-    assert source.made.shape == (4, 3, 32, 32, 3)
+    assert source.counterfactuals.shape == (4, 3, 32, 32, 3)
     assert source.winner.tolist() == sorted(source.winner.tolist())
     for place, image in enumerate(source.originals):
         number = next(i for i, stored in enumerate(digits.source.images) if (stored.numpy() == image).all())
         assert source.classes[place] == digits.source.classes[digits.source.labels[number]]
         carried = bank.transport(torch.from_numpy(image).permute(2, 0, 1)[None] / 255, to="target")[:, 0]
         expected = (carried.detach().permute(0, 2, 3, 1) * 255).round().numpy()
-        assert abs(expected - source.made[place]).max() <= 1
+        assert abs(expected - source.counterfactuals[place]).max() <= 1

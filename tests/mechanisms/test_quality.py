@@ -10,7 +10,7 @@ from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.digit_reader import digit_reader
-from tcm.mechanisms.distance import features, frechet, frechet_distance, singly_and_together, trained_backbone
+from tcm.mechanisms.distance import features, frechet, frechet_distance, single_and_combined, trained_backbone
 from tcm.mechanisms.pair import Side
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
@@ -86,7 +86,7 @@ def test_what_lies_nearer_to_the_other_domain_has_the_smaller_distance(digits: T
 
     found = frechet(FABRIC, transport, digit_reader().backbone, digits, 32, images=count, batch=count)
     for side in ("source", "target"):
-        nothing, half, whole = found.made[side]
+        nothing, half, whole = found.transported[side]
         assert nothing == pytest.approx(found.untouched, rel=1e-3)
         assert found.untouched > 2 * half > 4 * whole
 
@@ -101,17 +101,17 @@ def bank_of(judged: str) -> MechanismBank:
 def test_all_changes_together_come_last_where_they_are_judged_together():
     images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     alone = bank_of("alone")
-    torch.testing.assert_close(singly_and_together(alone)(images, "target"), alone.transport(images, "target"))
+    torch.testing.assert_close(single_and_combined(alone)(images, "target"), alone.transport(images, "target"))
     bank = bank_of("together")
-    made = singly_and_together(bank)(images, "source")
+    made = single_and_combined(bank)(images, "source")
     assert len(made) == 4
     torch.testing.assert_close(made[:3], bank.transport(images, "source"))
     changes = sum(pair.to_source(2 * images - 1) - (2 * images - 1) for pair in bank.pairs()) / 2
     torch.testing.assert_close(made[3], (images + changes).clamp(0, 1))
 
 
-def test_a_network_that_has_learnt_nothing_is_refused():
-    with pytest.raises(InputError, match=r"random weights.*--backbone.weights"):
+def test_a_network_with_random_weights_is_refused():
+    with pytest.raises(InputError, match=r"random weights.*`backbone.weights`"):
         trained_backbone(BackboneConfig("small"), crop=32)
     with pytest.raises(InputError, match="random weights"):
         trained_backbone(BackboneConfig("resnet18", pretrained=False), crop=32)

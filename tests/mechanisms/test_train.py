@@ -15,8 +15,9 @@ from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms import usage
 from tcm.mechanisms.bank import MechanismBank
+from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.quality import run_quality
-from tcm.mechanisms.train import MOST, PRESETS, MechanismsConfig, load_mechanisms, preset_bank, require_room
+from tcm.mechanisms.train import MOST, PRESETS, MechanismsConfig, preset_bank, require_room
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.run_folder import Run
 
@@ -127,8 +128,8 @@ def test_there_must_be_room_for_weights_gradients_and_moments():
         require_room(config, needed - 1)
 
 
-def death(bank: MechanismBank) -> list[float]:
-    """By this account mechanisms 1, 2 and 5 do nothing."""
+def three_unused(bank: MechanismBank) -> list[float]:
+    """Usage shares in which mechanisms 1, 2 and 5 do nothing."""
     working = [float(number not in (1, 2, 5)) for number in bank.living]
     return [share / sum(working) for share in working]
 
@@ -153,15 +154,17 @@ def test_auto_starts_with_many(preset: str, tmp_path: Path, capsys: pytest.Captu
     rows = run.metrics()
     assert {f"wins/target/{i}" for i in range(MOST)} <= rows[0].keys()
     assert [row["k"] for row in rows if "k" in row][-1] == bank.k <= MOST
-    assert f"Mechanisms that are left: {bank.k}" in capsys.readouterr().out
+    assert f"Mechanisms that remain: {bank.k}" in capsys.readouterr().out
 
 
-def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(usage, "shares_of_work", death)
+def test_auto_drops_unused_mechanisms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
     assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0") == 0
     said = capsys.readouterr().out
-    assert "Mechanisms that are left: 5" in said
-    assert "dead" not in said
+    assert "Mechanisms that remain: 5" in said
+    assert "unused" not in said
     assert listed(said) == ["1", "2", "3", "4", "5"]
     run = Run(tmp_path / "run")
     tensors, about = run.load_model()
@@ -176,7 +179,7 @@ def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(usage, "shares_of_work", death)
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
     assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "3") == 0
     counts = {row["step"]: row["k"] for row in Run(tmp_path / "run").metrics() if "k" in row}
     assert counts == {2: 8, 4: 8, 6: 5}
@@ -185,21 +188,21 @@ def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, mo
 def test_what_is_dropped_at_the_very_end_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(usage, "shares_of_work", death)
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
     assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0", "--steps", "4") == 0
     said = capsys.readouterr().out
     assert listed(said) == ["1", "2", "3", "4", "5"]
     assert load_mechanisms(tmp_path / "run").bank.k == 5
 
 
-def test_a_dead_mechanism_of_a_given_k_is_told_and_kept(
+def test_an_unused_mechanism_of_a_given_k_is_reported_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(usage, "shares_of_work", death)
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
     assert main(["mechanisms", *OPTIONS, "--evaluate-every", "1", "-q", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "Mechanism 2 is dead: it does next to nothing; try a smaller --k, or --k auto" in said
-    assert "One mechanism has taken over" in said
+    assert "Mechanism 2 is unused: its usage share is 0%; try a smaller --k, or set --k to auto" in said
+    assert "One mechanism dominates" in said
     assert Run(tmp_path / "run").about_model()["numbers"] == [0, 1]
 
 
@@ -263,7 +266,7 @@ def test_distances_are_watched_at_every_evaluation(tmp_path: Path, capsys: pytes
     assert f"{rows[1]['frechet/target/together']:.1f}" in printed
     # The last row is what tcm quality finds in the finished run.
     found = run_quality(out, BackboneConfig(), 40, "cpu", quiet=True)
-    assert found.frechet.made["target"] == pytest.approx(
+    assert found.frechet.transported["target"] == pytest.approx(
         [rows[1][f"frechet/target/{n}"] for n in ("0", "1", "together")]
     )
 
@@ -275,10 +278,14 @@ def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pyt
     assert not out.exists()
     options = ["--watch.images", "4", "--watch.backbone.name", "resnet18", "--watch.backbone.no-pretrained"]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
-    assert "give a file of trained ones with --watch.backbone.weights" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--watch.backbone.name is resnet18 with random weights" in said
+    assert "--watch.backbone.weights" in said
     options = ["--watch.images", "4", "--watch.backbone.weights", str(tmp_path / "none.safetensors")]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
-    assert "error: --watch.backbone.weights: there is no file" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--watch.backbone.weights" in said
+    assert "none.safetensors" in said
     assert not (out / "config.json").exists()
 
 

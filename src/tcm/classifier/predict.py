@@ -1,4 +1,4 @@
-"""A finished run applied to a folder of new images."""
+"""Predictions of a finished run for a folder of new images."""
 
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,13 @@ from tcm.training.run_config import make_fabric
 Prediction = tuple[str, str, float]  # path, class, confidence
 
 
-@explain_out_of_memory("predicting", "free some, or try --device cpu")
+@explain_out_of_memory("predicting", "free some, or set `device` to cpu")
 def predict_folder(
     run: Path, folder: Path, device: str, quiet: bool, fast: bool = False
 ) -> tuple[list[Prediction], list[tuple[str, str]]]:
-    """Path, class and confidence of every image below the folder, and path and reason of those that cannot be read.
+    """Path, class and confidence of every image below the folder; path and reason of every unreadable file.
 
-    `fast` asks for the method's prediction from the image alone.
+    `fast` predicts from the image alone, without its counterfactuals.
     """
     trained = load_trained(run)
     predict = trained.method.predict_fast if fast else trained.method.predict
@@ -32,7 +32,7 @@ def predict_folder(
     paths = images_below(folder)
     if not paths:
         raise InputError(
-            f"{printable(folder)} holds no images (jpg, png, webp, bmp, gif, tif); give the folder that does"
+            f"{printable(folder)} holds no images (jpg, png, webp, bmp, gif, tif); give the folder that holds them"
         )
     size, crop = trained.config.data.size, trained.config.data.view.crop
     assert size is not None

@@ -17,7 +17,7 @@ from tcm.bench.finished import in_order
 from tcm.bench.plan import suite_benchmark
 from tcm.bench.runner import run_suite
 from tcm.classifier.predict import predict_folder
-from tcm.classifier.selection import collapse
+from tcm.classifier.selection import collapse_warning
 from tcm.classifier.train import TrainConfig, evaluate_run, train_classifier
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
@@ -119,7 +119,7 @@ def print_remarks(run: Path) -> None:
     """What is wrong with the run's predictions or its causal head, one line each; nothing where all is well."""
     rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
     found = head_metrics(rows)
-    for remark in filter(None, [collapse(rows, len(classes)), *(head_remarks(found) if found else [])]):
+    for remark in filter(None, [collapse_warning(rows, len(classes)), *(head_remarks(found) if found else [])]):
         print(remark)
 
 

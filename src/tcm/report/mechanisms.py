@@ -74,13 +74,13 @@ def mechanisms_view(record: Record, name: str) -> MechanismsView:
     if not record.finished:
         return MechanismsView([], "The mechanisms are shown when the run is finished.", logged, None, None)
     try:
-        ready = open_for_transport(record.folder, quiet=True)
+        setup = open_for_transport(record.folder, quiet=True)
     except InputError as error:
         return MechanismsView([], f"Nothing can be transported: {error}.", logged, None, None)
-    shown = [_gallery_view(gallery) for gallery in galleries(ready.fabric, ready.bank, ready.task, IMAGES)]
-    if not ready.config.data.is_digits:
+    shown = [_gallery_view(gallery) for gallery in galleries(setup.fabric, setup.bank, setup.task, IMAGES)]
+    if not setup.config.data.is_digits:
         return MechanismsView(shown, "", logged, None, None)
-    found = disentanglement(ready.bank.to("cpu").transport, ready.task)
+    found = disentanglement(setup.bank.to("cpu").transport, setup.task)
     table = "; ".join(f"mechanism {i + 1} leads on {factor}" for i, factor in enumerate(found.leading))
     factors = Markup(inline_svg(factors_figure(found), f"{name}-factors", f"How far each factor is moved: {table}."))
     return MechanismsView(shown, "", logged, factors, found)
@@ -125,7 +125,7 @@ def _gallery_view(gallery: Gallery) -> GalleryView:
     rows = [
         GalleryRow(name, picture(original, LARGEST), [picture(image, LARGEST) for image in made], int(winner) + 1)
         for name, original, made, winner in zip(
-            gallery.classes, gallery.originals, gallery.made, gallery.winner, strict=True
+            gallery.classes, gallery.originals, gallery.counterfactuals, gallery.winner, strict=True
         )
     ]
     goal = "target" if gallery.origin == "source" else "source"

@@ -18,15 +18,15 @@ from support.small_tcm import (
 )
 from torch import Tensor
 
-from tcm.classifier.evaluate import judged
+from tcm.classifier.evaluate import predict_task
 from tcm.methods.method import Recipe
 from tcm.methods.tcm.tcm import TCM, Preset, averaged
 from tcm.training.run_config import make_fabric
 
 
-def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
+def variants(method: TCM, images: Tensor) -> dict[str, Tensor]:
     answer = method.answer(images)
-    return {"": answer.logits, **answer.others}
+    return {"": answer.logits, **answer.variants}
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
         ("adjusted", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"]),
     ],
 )
-def test_readings_are_the_prediction_and_what_it_is_to_be_compared_with(prediction, names: list[str]):
+def test_variants_are_the_prediction_and_what_it_is_compared_with(prediction, names: list[str]):
     method, images = small(prediction=prediction, head=small_head()), random_batch().target
     losses(method)  # makes the moments of the proxies known
     assert method.head is not None
     method.head.target.variance.mul_(0.01)  # a density so narrow that its weights are far from uniform
-    read = readings(method.eval(), images)
+    read = variants(method.eval(), images)
     assert list(read) == names
     assert all(logits.shape == (COUNT, CLASSES) for logits in read.values())
     assert torch.equal(method.predict(images), read[""])
@@ -57,7 +57,7 @@ def test_readings_are_the_prediction_and_what_it_is_to_be_compared_with(predicti
 def test_in_a_hurry_the_prediction_is_the_reading_fast_and_asks_no_mechanism(prediction, features):
     method, images = small(prediction=prediction, features=features, head=small_head()), random_batch().target
     losses(method)
-    read = readings(method.eval(), images)["fast"]
+    read = variants(method.eval(), images)["fast"]
     torch.testing.assert_close(without_mechanisms(method).predict_fast(images), read)
     with pytest.raises(AssertionError, match="mechanisms are asked"):
         method.predict(images)
@@ -65,28 +65,28 @@ def test_in_a_hurry_the_prediction_is_the_reading_fast_and_asks_no_mechanism(pre
 
 def test_each_counterfactual_is_read_alone_too():
     method, images = small(prediction="average").eval(), random_batch().target
-    read = readings(method, images)
+    read = variants(method, images)
     for number, made in enumerate(method.counterfactuals_of(images), start=1):
         torch.testing.assert_close(read[f"mechanism {number} alone"], method.predict_fast(made))
     views = torch.stack([read[name] for name in read if name])
     torch.testing.assert_close(averaged(views), read[""])
-    assert list(readings(small(mixing="none").eval(), images)) == ["", "fast"]  # the control has none
+    assert list(variants(small(mixing="none").eval(), images)) == ["", "fast"]  # the control has none
 
 
 @pytest.mark.parametrize("prediction", ["average", "adjusted"])
-def test_source_images_are_judged_without_mechanisms_and_target_images_with(prediction):
+def test_source_images_are_predicted_without_mechanisms_and_target_images_with(prediction):
     method = small(prediction=prediction, head=small_head()).eval()
     images = torch.randint(256, (2, COUNT, 32, 32, 3), dtype=torch.uint8)
     task: Any = SimpleNamespace(source=SimpleNamespace(images=images[0]), target=SimpleNamespace(images=images[1]))
-    found = judged(make_fabric("cpu", "fp32"), method, task, 32)
+    found = predict_task(make_fabric("cpu", "fp32"), method, task, 32)
     seen = images.permute(0, 1, 4, 2, 3) / 255
     answers = method.answer_fast(seen[0]), method.answer(seen[1])
     for ours, its in zip(found, answers, strict=True):
         torch.testing.assert_close(ours.probabilities, its.logits.softmax(dim=1).detach())
         torch.testing.assert_close(ours.features, its.features.detach())
-        assert ours.others.keys() == its.others.keys()
-    assert "fast" in found.target.others
-    assert not found.source.others
+        assert ours.variants.keys() == its.variants.keys()
+    assert "fast" in found.target.variants
+    assert not found.source.variants
 
 
 def test_a_single_prediction_asks_no_mechanism():
@@ -113,7 +113,7 @@ def test_mechanisms_that_are_put_together_are_one_more_view():
     torch.testing.assert_close(found, mean_prediction(method, [images, *made, together]))
     assert not torch.allclose(found, mean_prediction(method, [images, *made]))
     alone = [f"mechanism {number} alone" for number in range(1, K + 1)]
-    assert list(readings(method, images)) == ["", "fast", *alone]  # all together are no mechanism
+    assert list(variants(method, images)) == ["", "fast", *alone]  # all together are no mechanism
 
 
 def test_the_control_without_mechanisms_asks_none():
@@ -135,7 +135,7 @@ def test_an_adjusted_prediction_gives_the_head_the_image_and_its_k_counterfactua
     images, head = random_batch().target, method.eval().head
     assert head is not None
     x, *x_hat = (method.head_features(view) for view in (images, *method.inverse_counterfactuals(images)))
-    read = readings(method, images)
+    read = variants(method, images)
     torch.testing.assert_close(read[""], head.solved().predict(x, torch.stack(x_hat)))
     torch.testing.assert_close(read["fast"], head.solved().predict_with_mean(x))
     torch.testing.assert_close(read["f_y alone"], head.predict_alone(x))
