@@ -284,7 +284,7 @@ def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pyt
     options = ["--watch.images", "4", "--watch.backbone.weights", str(tmp_path / "none.safetensors")]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
     said = capsys.readouterr().err
-    assert "--watch.backbone.weights" in said
+    assert "error: --watch.backbone.weights" in said
     assert "none.safetensors" in said
     assert not (out / "config.json").exists()
 

@@ -13,7 +13,6 @@ from tcm.analysis.load_runs import folder_names, require_distinct
 from tcm.analysis.run_record import Evaluation, Record, read_record
 from tcm.config import leaves
 from tcm.errors import InputError, printable
-from tcm.methods import WITH_PRESETS
 from tcm.training.run_folder import ALIKE_KEYS, Run
 
 History = Sequence[Mapping[str, Any]]  # rows of metrics.jsonl
@@ -123,7 +122,7 @@ def labelled(lines: Sequence[list[MeasuredRun]], with_k: bool = True) -> dict[st
     """A label for each line: the method, and as much more as tells the lines apart; then how many seeds it has. A
     preset that is not the default is always told: the bare name means the default."""
     first = [line[0] for line in lines]
-    presets = [str(run.record.config.get("preset", "")) if run.record.method in WITH_PRESETS else "" for run in first]
+    presets = ["" for run in first]
     parts: list[list[str]] = [
         [" → ".join(run.record.task) for run in first],
         presets,

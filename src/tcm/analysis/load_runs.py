@@ -53,7 +53,7 @@ def require_distinct(folders: Sequence[Path]) -> None:
 
 def run_titles(runs: Sequence[Trained], folders: Sequence[Path]) -> list[str]:
     """A name for each run: its method, a preset that is not the default, and the folder where that is not enough."""
-    names = [run.name if run.config.preset == "default" else f"{run.name}, {run.config.preset}" for run in runs]
+    names = [run.name for run in runs]
     if len(set(names)) == len(names):
         return names
     return [f"{name} ({where})" for name, where in zip(names, folder_names(folders), strict=True)]

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tcm.data.augment import as_input, centre_cuts, cut, cut_all, squares
+from tcm.data.augment import as_input, centre_crops, crop_counterfactuals, crop_images, crop_pixels
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
@@ -42,21 +42,21 @@ class TaskPredictions(NamedTuple):
     target: Predictions
 
 
-def centre_crops(images: Tensor, crop: int, device: torch.device) -> Iterator[Tensor]:
+def centre_crop_batches(images: Tensor, crop: int, device: torch.device) -> Iterator[Tensor]:
     """Batches [batch, 3, crop, crop] in [0, 1] on the device, from uint8 images [n, size, size, 3].
 
     Counterfactuals [n, k, size, size, 3] give batches [k, batch, 3, crop, crop].
     """
-    size, take = images.shape[-2], cut if images.ndim == 4 else cut_all
+    size, take = images.shape[-2], crop_images if images.ndim == 4 else crop_counterfactuals
     batch = max(min(BATCH, PIXELS // crop**2), 1)
     for indices in torch.arange(len(images), device=images.device).split(batch):
-        cuts = centre_cuts(len(indices), size, crop).to(images.device)
-        yield as_input(take(images, squares(indices, cuts, size, crop)).to(device))
+        cuts = centre_crops(len(indices), size, crop).to(images.device)
+        yield as_input(take(images, crop_pixels(indices, cuts, size, crop)).to(device))
 
 
 def run_in_batches(fabric: Fabric, function: Callable[[Tensor], T], images: Tensor, crop: int) -> Iterator[T]:
     """`function` of each batch of centre crops. The method must be in evaluation mode."""
-    for batch in centre_crops(images, crop, fabric.device):
+    for batch in centre_crop_batches(images, crop, fabric.device):
         # Compiling for evaluation would cost more than the few passes take.
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"), fabric.autocast():
             result = function(batch)

@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from tcm.classifier.evaluate import TaskPredictions, accuracies, centre_crops, predict_task
+from tcm.classifier.evaluate import TaskPredictions, accuracies, centre_crop_batches, predict_task
 from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.selection import scores
 from tcm.config import from_json, to_json
@@ -20,8 +20,8 @@ from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.mechanisms.load import LoadedMechanisms, build_inverse, load_for_task
-from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
-from tcm.methods.method import Method, Problem, uses_counterfactuals
+from tcm.methods import METHODS, MethodConfig
+from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, make_fabric, open_run, open_stream, place, require_usable
@@ -35,8 +35,6 @@ class TrainConfig(RunConfig, Generic[M]):
     """A training run of a method."""
 
     method: M
-    preset: Preset = "default"
-    """Where the values of --method start. Only tcm has more than the default."""
     mechanisms: Path | None = None
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
@@ -51,11 +49,7 @@ class TrainConfig(RunConfig, Generic[M]):
         """This config with every default filled in. Finds mistakes before anything is written."""
         # Batch normalisation needs two images.
         settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
-        zero = getattr(self.method, "may_be_zero", ())
-        positive = {key: value for key, value in to_json(self.method).items() if value != 0 or key not in zero}
-        require_usable(positive, "--method")
-        if coherent := getattr(self.method, "require_coherent", None):
-            coherent()
+        require_usable(to_json(self.method), "method")
         require_share(self.held_out)
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)
@@ -78,8 +72,6 @@ def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool
     """Trains the method `name` in the folder `out`, or resumes it there. False if it was finished already."""
     require_method(name, config)
     require_mechanisms(name, config)
-    if config.preset != "default" and name not in WITH_PRESETS:
-        raise InputError("preset", f"is {config.preset}, but {name} has no presets; leave it out")
     config = config.resolved()
     fabric, run = open_run(config, out, {"method_name": name})
     if run.finished:
@@ -163,7 +155,7 @@ def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
     """Runs what a method does after its last step, in evaluation mode."""
 
     def batches(images: Tensor) -> Iterator[Tensor]:
-        return centre_crops(images, crop, fabric.device)
+        return centre_crop_batches(images, crop, fabric.device)
 
     task, mechanisms = setup.task, setup.mechanisms
     source = zip(batches(task.source.images), batches(mechanisms.transported[0]), strict=True) if mechanisms else ()
@@ -188,10 +180,10 @@ def require_method(name: str, config: TrainConfig[Any]) -> None:
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:
     """An error unless mechanisms are given exactly when the method uses them."""
-    if uses_counterfactuals(config.method) and config.mechanisms is None:
+    if config.method.uses_counterfactuals and config.mechanisms is None:
         remedy = "name the folder (`out`) of a tcm mechanisms run whose images tcm transport has written"
         raise InputError("mechanisms", f"is not given, but {name} uses counterfactuals; {remedy}")
-    if config.mechanisms is not None and not uses_counterfactuals(config.method):
+    if config.mechanisms is not None and not config.method.uses_counterfactuals:
         raise InputError("mechanisms", f"is given, but {name} uses no counterfactuals; leave it out")
 
 

@@ -36,5 +36,5 @@ def run_quality(
         found = frechet(fabric, transport, network, task, crop, images=images, batch=batch, show=display.update)
     bank.to("cpu")
     names = [f"mechanism {number + 1}" for number in range(bank.k)]
-    names += ["all together"] if bank.config.judged == "together" else []
+    names += ["all together"] if bank.config.critic_sees == "combined" else []
     return Quality(names, found, readability(transport, task) if config.data.is_digits else None)

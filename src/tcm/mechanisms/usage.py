@@ -48,7 +48,7 @@ def usage_shares(bank: MechanismBank) -> list[float]:
     If critics see each mechanism alone: its share of the images won since the last count. If they see all changes
     combined: its share of the change by all mechanisms, as the mean over components.
     """
-    if bank.config.judged == "alone":
+    if bank.config.critic_sees == "each":
         won = bank.wins[bank.living].sum(dim=1)
         return (won / won.sum().clamp(min=1)).tolist()
     moved = bank.moved[:, bank.living][..., used_components(bank)]
@@ -57,7 +57,7 @@ def usage_shares(bank: MechanismBank) -> list[float]:
 
 def max_mechanisms(bank: MechanismBank) -> int:
     """How many mechanisms the data can keep apart. If critics see them combined: one per component that changes."""
-    return bank.k if bank.config.judged == "alone" else int(used_components(bank).sum())
+    return bank.k if bank.config.critic_sees == "each" else int(used_components(bank).sum())
 
 
 def used_components(bank: MechanismBank) -> Tensor:
