@@ -25,7 +25,7 @@ from tcm.errors import InputError
 from tcm.mechanisms.load import load_mechanisms
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
-from tcm.methods.tcm.tcm import TCM, preset_tcm
+from tcm.methods.tcm.paper import PaperConfig, PaperTCM
 from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
@@ -217,11 +217,10 @@ def test_a_method_concludes_with_all_target_images_before_its_last_evaluation(
 def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
     mechanisms: Path, digits: Task, tmp_path: Path
 ):
-    config = dataclasses.replace(config_of(mechanisms), method=preset_tcm("paper", small=True), preset="paper")
-    train_classifier("tcm", config, tmp_path / "run", quiet=True)
+    config = dataclasses.replace(config_of(mechanisms), method=PaperConfig.for_images(small=True))
+    train_classifier("tcm-paper", config, tmp_path / "run", quiet=True)
     method = load_trained(tmp_path / "run").method
-    assert isinstance(method, TCM)
-    assert method.head is not None
+    assert isinstance(method, PaperTCM)
     assert method.head.source.count == K * len(digits.source)
     assert method.head.target.count == K * len(digits.target)
     told = json.loads((tmp_path / "run" / "evaluation.json").read_text())["singular_values"]["W3"]

@@ -91,18 +91,18 @@ def test_what_lies_nearer_to_the_other_domain_has_the_smaller_distance(digits: T
         assert found.untouched > 2 * half > 4 * whole
 
 
-def bank_of(judged: str) -> MechanismBank:
+def bank_of(critic_sees: str) -> MechanismBank:
     torch.manual_seed(0)
-    generator = GeneratorConfig(2, 1, 1, kernel=3, residual=judged == "together")
-    return BankConfig(generator=generator, critic=CriticConfig(2, 2), judged=judged).build(3, 32, 10).eval()  # pyright: ignore
+    generator = GeneratorConfig(2, 1, 1, kernel=3, residual=critic_sees == "combined")
+    return BankConfig(generator=generator, critic=CriticConfig(2, 2), critic_sees=critic_sees).build(3, 32, 10).eval()  # pyright: ignore
 
 
 @torch.inference_mode()
-def test_all_changes_together_come_last_where_they_are_judged_together():
+def test_all_changes_combined_come_last_if_critics_see_them_so():
     images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    alone = bank_of("alone")
+    alone = bank_of("each")
     torch.testing.assert_close(single_and_combined(alone)(images, "target"), alone.transport(images, "target"))
-    bank = bank_of("together")
+    bank = bank_of("combined")
     made = single_and_combined(bank)(images, "source")
     assert len(made) == 4
     torch.testing.assert_close(made[:3], bank.transport(images, "source"))
@@ -122,7 +122,7 @@ def test_the_command_measures_a_run(
 ):
     monkeypatch.setenv("COLUMNS", "160")
     run, options = tmp_path / "run", ["--data.benchmark", "digits", "--k", "2", "--steps", "2", "--device", "cpu", "-q"]
-    assert main(["mechanisms", *options, "--out", str(run)]) == 0
+    assert main(["mechanisms", *options, "--form", "disentangled", "--out", str(run)]) == 0
     capsys.readouterr()
     assert main(["quality", str(run), "--images", "60", "--device", "cpu", "-q"]) == 0
     shown = capsys.readouterr().out

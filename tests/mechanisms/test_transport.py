@@ -23,7 +23,7 @@ from tcm.mechanisms.counterfactual_store import open_counterfactuals
 from tcm.mechanisms.distance import transport_batch_size
 from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.pair import SIDES
-from tcm.mechanisms.train import MechanismsConfig, preset_bank
+from tcm.mechanisms.train import MechanismsConfig, bank_config
 from tcm.mechanisms.transport import open_for_transport, win_shares
 from tcm.training.run_folder import Run
 
@@ -122,7 +122,7 @@ def test_a_batch_fits_the_memory(run: Path):
 
 def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**12, 10**12))
-    config = replace(MechanismsConfig(), bank=preset_bank("paper", small=False))
+    config = replace(MechanismsConfig(), bank=bank_config("paper", small=False))
     batch = transport_batch_size(config.bank.generator, 256, torch.device("cuda"))
     assert 200 < batch < 256  # 256 images of 64 maps, twice, are 2^31 numbers and more
     assert 2 * batch * 64 * (256 + 6) ** 2 < 2**31

@@ -85,8 +85,8 @@ def test_used_mechanisms_are_never_dropped_and_one_always_remains(bank: Mechanis
 
 
 def test_if_critics_see_all_changes_combined_usage_is_the_share_of_the_change():
-    together = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), judged="together")
-    bank = together.build(3, 16, 10, len(CLASSES))
+    combined = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), critic_sees="combined")
+    bank = combined.build(3, 16, 10, len(CLASSES))
     bank.moved[:, 0, :2] = 0.3
     bank.moved[:, 1, 2:] = 0.1  # small, but no other mechanism does it
     win_all = torch.zeros_like(bank.wins)
@@ -118,7 +118,7 @@ def test_the_messages():
     (unused,) = remarks(row(0.6, 0.01, 0.39), [0, 1, 2])
     assert "Mechanism 2 is unused" in unused
     assert "1%" in unused
-    assert "`k` to auto" in unused
+    assert "`k=auto`" in unused
     collapsed = remarks(row(0.95, 0.05), [0, 1])
     assert [line.split(";")[0].split(":")[0] for line in collapsed] == [
         "Mechanism 2 is unused",
@@ -134,7 +134,7 @@ def test_the_messages():
 
 
 def test_no_more_are_kept_than_components_that_change():
-    config = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), judged="together", overlap=1.0)
+    config = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), critic_sees="combined", overlap=1.0)
     bank = config.build(6, 16, 10, len(CLASSES))
     # Two mechanisms share the level, two the colour, two the detail; contrast hardly changes.
     bank.moved[:] = torch.tensor(

@@ -18,7 +18,7 @@ from tcm.errors import explain_out_of_memory
 from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
-predicting = explain_out_of_memory("predicting", "free some, or set `device` to cpu")
+predicting = explain_out_of_memory("predicting", "free some, or set `device=cpu`")
 
 
 class Classifier:

@@ -217,7 +217,7 @@ def load_trained(folder: Path) -> Trained:
     return Trained(name, config, classes, method.eval())
 
 
-@explain_out_of_memory("evaluating", "free some, or set `device` to cpu")
+@explain_out_of_memory("evaluating", "free some, or set `device=cpu`")
 def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Evaluates a finished run again on its own data, writes the result into its folder and returns it."""
     trained = load_trained(folder)

@@ -19,7 +19,7 @@ class Quality(NamedTuple):
     readability: Readability | None  # None for other data than the digits
 
 
-@explain_out_of_memory("measuring", "free some, or set `device` to cpu")
+@explain_out_of_memory("measuring", "free some, or set `device=cpu`")
 def run_quality(
     folder: Path, backbone: BackboneConfig, images: int, device: str = "auto", quiet: bool = False
 ) -> Quality:

@@ -73,12 +73,12 @@ def remarks(row: dict[str, float], numbers: Sequence[int]) -> list[str]:
     """
     usage = {int(name.removeprefix("usage/")): share for name, share in row.items() if name.startswith("usage/")}
     k = len(usage)
-    found, remedy = list[str](), "try a smaller `k`, or set `k` to auto"
+    found, remedy = list[str](), "try a smaller `k`, or `k=auto`"
     if "k" in row:
         found, remedy = [f"Mechanisms that remain: {len(numbers)}"], "a longer run would drop it"
     for place, share in enumerate((usage[number] for number in numbers), start=1):
         if share < MIN_SHARE / k:
             found.append(f"Mechanism {place} is unused: its usage share is {share:.0%}; {remedy}")
     if k > 1 and max(usage.values()) > DOMINANT:
-        found.append("One mechanism dominates; set `form` to disentangled, or try another `seed`")
+        found.append("One mechanism dominates; try `form=disentangled`, or another `seed`")
     return found
