@@ -2,10 +2,10 @@
 
 python benchmarks/details.py RUN... --to CSV
 
-Of a run of a method: selection scores and target accuracy at every evaluation, and at its last step other readings of
-the model, the causal head and the losses. Of a run of `tcm mechanisms`: the Frechet distances that `--watch.images`
-measured, at every evaluation. An unfinished run has what it logged. Rows that the CSV already has of a run of the same
-name and seed are replaced.
+Of a run of a method: selection scores and target accuracy at every evaluation, and at its last step its prediction
+variants, the causal head and the losses. Of a run of `tcm mechanisms`: the Frechet distances that `--watch.images`
+measured, at every evaluation. A run that was stopped has what it came to. Lines that the CSV already has of a run of
+the same name and seed are replaced.
 """
 
 import argparse
@@ -52,8 +52,8 @@ def details(folder: Path) -> Iterator[Detail]:
     evaluation = folder / "evaluation.json"
     if "method_name" in config and evaluation.exists():
         target = read_json(evaluation)["target"]
-        for key, reading in target.get("readings", {}).items():
-            found = f"{100 * reading['accuracy']:.2f}"
+        for key, variant in target.get("variants", {}).items():
+            found = f"{100 * variant['accuracy']:.2f}"
             yield Detail(name, config["seed"], last, f"accuracy, {key}", found, origin["torch"], origin["commit"])
 
 

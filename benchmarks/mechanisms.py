@@ -25,9 +25,9 @@ from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.digit_reader import Readability, digit_reader, readability
 from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
-from tcm.mechanisms.distance import Frechet, frechet, singly_and_together
+from tcm.mechanisms.distance import Frechet, frechet, single_and_combined
+from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.pair import SIDES
-from tcm.mechanisms.train import load_mechanisms
 from tcm.results.identity import RunFacts, grouped, identities, labels, spread
 from tcm.results.store import ORIGIN, add_rows, origin, read_config
 from tcm.training.device import make_fabric
@@ -45,8 +45,8 @@ STUDY = {  # name: options
 }
 SEEDS = range(3)
 ALL_IMAGES = 10_000
-DECIDED = 400  # images of each domain whose winners are compared
-# The numbers of a run. Means over mechanisms leave the dead ones out; the last row of Frechet distances and of
+DECIDED = 400  # images of each domain whose winners are looked at
+# The numbers of a run. Means over mechanisms leave the unused ones out; the last row of Frechet distances and of
 # readability, where there is one more than mechanisms, is that of all their changes together.
 NUMBERS = {
     "specialisation": "mean share of the leading factor",
@@ -82,7 +82,7 @@ class Measured(NamedTuple):
 def measured(folder: Path) -> Measured:
     config, bank = load_mechanisms(folder)
     task = load_task(config.data, quiet=True)
-    transport, backbone, crop = singly_and_together(bank), digit_reader().backbone, config.data.view.crop
+    transport, backbone, crop = single_and_combined(bank), digit_reader().backbone, config.data.view.crop
     distances = frechet(make_fabric("cpu", "fp32"), transport, backbone, task, crop, images=ALL_IMAGES)
     factors, read = disentanglement(bank.transport, task), readability(transport, task)
     return Measured(folder, bank.k, factors, read, distances, deciders(bank, task))
@@ -104,18 +104,18 @@ def deciders(bank: MechanismBank, task: Task) -> dict[str, float]:
 
 
 def numbers(found: Measured) -> dict[str, float | None]:
-    """The columns of NUMBERS; None if a run has no such number."""
-    k, factors, alive = found.k, found.factors, found.factors.alive
-    read, distance = (np.mean(list(part.made.values()), axis=0) for part in (found.readability, found.frechet))
+    """The columns of NUMBERS; None where a run has no such number."""
+    k, factors, active = found.k, found.factors, found.factors.active
+    read, distance = (np.mean(list(part.transported.values()), axis=0) for part in (found.readability, found.frechet))
     together = len(read) > k
 
     def mean(values: np.ndarray) -> float | None:
-        return float(values[alive].mean()) if alive.any() else None
+        return float(values[active].mean()) if active.any() else None
 
     return {
         "specialisation": factors.specialisation,
         "factors_led": factors.factors_led,
-        "alive": int(alive.sum()),
+        "alive": int(active.sum()),
         "spill": mean(factors.spill),
         "moved": mean(np.abs(factors.mean_shifts).max(axis=1)),
         "read_untouched": 100 * statistics.mean(found.readability.untouched.values()),
@@ -151,20 +151,20 @@ def matrix(found: Measured) -> Table:
     factors, distance, read = found.factors, found.frechet, found.readability
     title = (
         f"{found.folder} (to target / to source): specialisation {factors.specialisation:.2f} of "
-        f"{factors.alive.sum()} mechanisms, {factors.factors_led} factors led"
+        f"{factors.active.sum()} mechanisms, {factors.factors_led} factors led"
     )
     table = Table("", *FACTORS, "leads on", "spill", "digits read, %", "Frechet", title=title)
     untouched = [100 * read.untouched[side] for side in ("target", "source")]
     table.add_row("untouched", *[""] * 6, "{:.1f} / {:.1f}".format(*untouched), f"{distance.untouched:.1f}")
-    for number in range(len(distance.made["target"])):
+    for number in range(len(distance.transported["target"])):
         shifts, leads, spill = [""] * len(FACTORS), "", ""
         if number < found.k:
             both = zip(factors.shifts["target"][number], factors.shifts["source"][number], strict=True)
             shifts = [f"{there:+.2f} / {back:+.2f}" for there, back in both]
-            leads = factors.leading[number] if factors.alive[number] else "(dead)"
+            leads = factors.leading[number] if factors.active[number] else "(unused)"
             spill = f"{factors.spill[number]:.2f}"
-        shares = [100 * read.made[side][number] for side in ("target", "source")]
-        near = [distance.made[side][number] for side in ("target", "source")]
+        shares = [100 * read.transported[side][number] for side in ("target", "source")]
+        near = [distance.transported[side][number] for side in ("target", "source")]
         name = str(number + 1) if number < found.k else "together"
         cells = "{:.1f} / {:.1f}"
         table.add_row(name, *shifts, leads, spill, cells.format(*shares), cells.format(*near))

@@ -19,9 +19,9 @@ from tcm.results.store import row as common_row
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = range(3)
-READINGS = ["fast", "f_y alone", "gaussian weights", "uniform weights"]
+VARIANTS = ["fast", "f_y alone", "gaussian weights", "uniform weights"]
 SCORES = ["accuracy", "mean_class_accuracy", "source_accuracy", "selection", "steps", "seconds"]
-COLUMNS = ["form", "source", "target", "method", "seed", *SCORES, *READINGS, "head", *ORIGIN]
+COLUMNS = ["form", "source", "target", "method", "seed", *SCORES, *VARIANTS, "head", *ORIGIN]
 
 
 class Form(NamedTuple):
@@ -55,13 +55,13 @@ STUDY = {
 def row(folder: Path) -> dict[str, str]:
     """The row of a run whose folder is called FORM-sSEED."""
     result = json.loads((folder / "evaluation.json").read_text())
-    read = {name: f"{100 * found['accuracy']:.2f}" for name, found in result["target"]["readings"].items()}
+    read = {name: f"{100 * found['accuracy']:.2f}" for name, found in result["target"]["variants"].items()}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     head: dict[str, float] = {}
     for one in rows:
         head |= {name.removeprefix("head/"): round(x, 5) for name, x in one.items() if name.startswith("head/")}
     form = folder.name.rsplit("-s", 1)[0]
-    others = {name: read.get(name, "") for name in READINGS}
+    others = {name: read.get(name, "") for name in VARIANTS}
     found = {**common_row(folder), "form": form, **others, "head": json.dumps(head) if head else ""}
     return {name: found[name] for name in COLUMNS}
 
@@ -77,10 +77,10 @@ def table() -> Table:
     study = read_table(RESULTS / "digits-tcm.csv", COLUMNS)
     groups |= grouped(study, (row["form"] for row in study))
     low, high = (spread(numbers(groups[name], "accuracy")).mean for name in ("source only", "ceiling"))
-    out = Table("form", "accuracy", "gap closed", *READINGS, "seeds", title="digits, last iterate, %")
+    out = Table("form", "accuracy", "gap closed", *VARIANTS, "seeds", title="digits, last iterate, %")
     for name, rows in groups.items():
         accuracy = spread(numbers(rows, "accuracy"))
-        others = [numbers(rows, column) for column in READINGS]
+        others = [numbers(rows, column) for column in VARIANTS]
         closed = f"{100 * (accuracy.mean - low) / (high - low):.0f} %"
         texts = [spread(values).text() if values else "" for values in others]
         out.add_row(name, accuracy.text(), closed, *texts, str(len(rows)))

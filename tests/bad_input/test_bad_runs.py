@@ -201,7 +201,7 @@ def test_numbers_that_run_away_stop_the_run_and_keep_the_last_good_state(
         assert not state.exists()
 
 
-HEAD = "train tcm --preset paper {folders} {small} --mechanisms {mechanisms} --out {here}/out --method.head.vae-lr 1e38"
+HEAD = "train tcm-paper {folders} {small} --mechanisms {mechanisms} --out {here}/out --method.head.vae-lr 1e38"
 
 
 @pytest.mark.parametrize(

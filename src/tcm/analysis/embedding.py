@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from tcm.analysis.load_runs import open_side_by_side, run_titles
-from tcm.classifier.evaluate import centred
+from tcm.classifier.evaluate import centre_crop_batches
 from tcm.data.task import Task
 from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.gallery import spread_over_classes
@@ -92,7 +92,7 @@ def _of_classes(labels: Tensor, count: int) -> Tensor:
 def run_features(fabric: Fabric, method: Method, images: Tensor, crop: int) -> NDArray[np.float64]:
     """The features [n, features] that the method classifies, of uint8 images [n, size, size, 3]."""
     parts = []
-    for some in centred(images, crop, fabric.device):
+    for some in centre_crop_batches(images, crop, fabric.device):
         with fabric.autocast():
             parts.append(method.features(some).double().cpu())
     return torch.cat(parts).numpy()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tcm.analysis.load_runs import SideBySide, open_side_by_side, run_titles
 from tcm.analysis.run_record import Evaluation, read_record
-from tcm.classifier.evaluate import centred
+from tcm.classifier.evaluate import centre_crop_batches
 from tcm.data.augment import as_stored
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.mechanisms.gallery import spread_over_classes
@@ -94,7 +94,7 @@ def compare_runs(
     guesses = [torch.from_numpy(one.predictions) for one in evaluations]
     labels = opened.task.target.labels
     chosen, counts = chosen_images(guesses[0], guesses[1], labels, images, titles)
-    pixels = torch.cat([*centred(opened.task.target.images[chosen], opened.crop, opened.fabric.device)])
+    pixels = torch.cat([*centre_crop_batches(opened.task.target.images[chosen], opened.crop, opened.fabric.device)])
     names = opened.task.source.classes
     runs = []
     for run, title, guess in zip(opened.runs, titles, guesses, strict=True):

@@ -49,9 +49,9 @@ class Evaluation:
         return self.summary["target"]["mean_class_accuracy"]
 
     @property
-    def readings(self) -> dict[str, dict[str, float]]:
-        """The accuracies of the same model read in other ways, by name; runs of older versions have none."""
-        return self.summary["target"].get("readings", {})
+    def variants(self) -> dict[str, dict[str, float]]:
+        """The accuracies of the prediction variants, by name; runs of older versions have none."""
+        return self.summary["target"].get("variants", {})
 
     @cached_property
     def predictions(self) -> np.ndarray:

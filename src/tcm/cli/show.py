@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tcm.classifier.selection import collapse
+from tcm.classifier.selection import collapse_warning
 from tcm.errors import InputError, printable
 from tcm.methods.tcm.proxy import head_metrics, head_remarks
 from tcm.training.files import can_be_replaced
@@ -32,7 +32,7 @@ def print_remarks(run: Path) -> None:
     """What is wrong with the run's predictions or its causal head, one line each; nothing where all is well."""
     rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
     found = head_metrics(rows)
-    for remark in filter(None, [collapse(rows, len(classes)), *(head_remarks(found) if found else [])]):
+    for remark in filter(None, [collapse_warning(rows, len(classes)), *(head_remarks(found) if found else [])]):
         print(remark)
 
 

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
-from tcm.config import from_json, to_json
+from tcm.config import to_json
 from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
 from tcm.errors import InputError, explain_out_of_memory
-from tcm.mechanisms.bank import BankConfig, MechanismBank
+from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.distance import Watch, WatchConfig
 from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.usage import UsageCounter
@@ -19,7 +19,6 @@ from tcm.nn.generator import GeneratorConfig
 from tcm.training.device import free_memory
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
-from tcm.training.run_folder import Run
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
 MOST = 8  # mechanisms with which `k` auto starts
@@ -100,13 +99,6 @@ class MechanismsConfig(RunConfig):
         return settled
 
 
-class TrainedMechanisms(NamedTuple):
-    """A finished run of stage 1."""
-
-    config: MechanismsConfig
-    bank: MechanismBank
-
-
 @explain_out_of_memory("training", LESS_MEMORY)
 def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> bool:
     """Trains the mechanisms in the folder `out`, from where it stopped; False if they were finished already."""
@@ -161,17 +153,3 @@ def require_room(config: MechanismsConfig, room: float) -> None:
     if config.most * one > room:
         found = f"is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
         raise InputError("k", f"{found}; give a smaller `k` or `bank.generator.width`")
-
-
-def load_mechanisms(folder: Path) -> TrainedMechanisms:
-    """The mechanisms and critics of a finished run, on the CPU and in evaluation mode."""
-    tensors, about = Run(folder).load_model()
-    if about.get("kind") != KIND:
-        raise InputError(f"{folder} holds no mechanisms; name the --out of a tcm mechanisms run")
-    config = from_json(MechanismsConfig, about["config"], str(folder))
-    try:
-        bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
-        bank.load_weights(tensors)
-    except (KeyError, RuntimeError) as error:
-        raise InputError(f"{folder} holds weights that do not fit its configuration; train it again") from error
-    return TrainedMechanisms(config, bank.eval())

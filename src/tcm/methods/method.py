@@ -76,7 +76,7 @@ class Answer(NamedTuple):
 
     logits: Tensor  # [batch, classes]
     features: Tensor  # [batch, width], of the layer that the logits are read from
-    others: Mapping[str, Tensor] = MappingProxyType({})  # by name, logits to compare with: the model read in other ways
+    variants: Mapping[str, Tensor] = MappingProxyType({})  # name -> logits of another way to predict, to compare with
 
 
 class Method(Learner):

@@ -142,7 +142,7 @@ def _gallery_view(gallery: Gallery) -> GalleryView:
     rows = [
         GalleryRow(name, picture(original, LARGEST), [picture(image, LARGEST) for image in made], int(winner) + 1)
         for name, original, made, winner in zip(
-            gallery.classes, gallery.originals, gallery.made, gallery.winner, strict=True
+            gallery.classes, gallery.originals, gallery.counterfactuals, gallery.winner, strict=True
         )
     ]
     goal = "target" if gallery.origin == "source" else "source"

@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from tcm.analysis.run_record import Evaluation, Record
 from tcm.classifier.evaluate import confusion_counts
-from tcm.classifier.selection import collapse
+from tcm.classifier.selection import collapse_warning
 from tcm.config import leaves
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
 from tcm.report.mechanisms import MechanismsView, mechanisms_view
 from tcm.report.pictures import Picture, picture
-from tcm.report.readings import HeadView, Reading, head_view, reading_rows
+from tcm.report.prediction_variants import HeadView, VariantRow, head_view, variant_rows
 from tcm.report.scores import (
     Bar,
     Pair,
@@ -60,7 +60,7 @@ class RunView:
     record: Record
     measured: LabelledView | None
     unmeasured: Unmeasured | None
-    readings: list[Reading]
+    variants: list[VariantRow]
     choices: list[Choice]
     collapse: str  # a warning, or nothing
     head: HeadView | None
@@ -97,9 +97,9 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         record=record,
         measured=_measured(evaluation, anchor) if evaluation and labelled else None,
         unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
-        readings=reading_rows(evaluation) if evaluation else [],
+        variants=variant_rows(evaluation) if evaluation else [],
         choices=choices(record) if evaluation else [],
-        collapse=collapse(record.history, len(evaluation.classes)) if evaluation else "",
+        collapse=collapse_warning(record.history, len(evaluation.classes)) if evaluation else "",
         head=head_view(record),
         mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
