@@ -130,7 +130,7 @@ def test_several_numbers_of_mechanisms_have_a_figure_of_their_own(copied: Path):
     shutil.copytree(copied / "runs/digits/tcm-k2-s0", run.folder)
     tensors, about = run.load_model()
     run.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
-    found = suite_figures("digits", copied, finished_runs("digits", copied), 2, "cpu", quiet=True)
+    found = suite_figures(copied, finished_runs("digits", copied), 2, "cpu", quiet=True)
     figures = {figure.name: figure for figure in found}
     assert list(figures) == ["accuracy-digits", "k", *FIGURES[1:]]
     assert not any(figure.missing for figure in found)
@@ -169,7 +169,7 @@ def test_distances_that_stage_1_watched_are_drawn_for_every_pair(copied: Path, m
             "\n".join(json.dumps({"step": step, "frechet/untouched": 4.0, **measured}) for step in (1, 2))
         )
     (suite / "mechanisms/A-P/paper-k2/metrics.jsonl").write_text("")
-    found = suite_figures("office-home", suite, finished_runs("office-home", suite), 2, "cpu", quiet=True)
+    found = suite_figures(suite, finished_runs("office-home", suite), 2, "cpu", quiet=True)
     first, second = found[3:]
     assert [first.name, second.name] == ["distances-A-C", "distances-A-P"]
     assert "Frechet distance" in first.svg

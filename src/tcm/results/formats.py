@@ -50,7 +50,7 @@ def shown(table: ResultTable, escape: Callable[[str], str] = str, bold: str = "{
     lines = zip(table.frame.index, table.frame.to_numpy(), table.best.to_numpy(), strict=True)
     for (kind, method), numbers, best in lines:
         title = method if kind == "measured" else f"{method} ({kind})"
-        texts = [title, *(_cell_text(*cell, seeds) for cell in numbers.reshape(len(heads), -1))]
+        texts = [title, *(_cell_text(cell[0], cell[1], cell[2], seeds) for cell in numbers.reshape(len(heads), -1))]
         usual = grey if kind == "oracle" else "{}"
         marks = [usual, *(bold if is_best else usual for is_best in best)]
         rows.append([mark.format(escape(text)) if text else "" for text, mark in zip(texts, marks, strict=True)])
@@ -131,10 +131,12 @@ def csv_text(tables: Sequence[ResultTable]) -> str:
 
     frames = []
     for table in tables:
-        cells = table.frame.stack(["task", "metric"], future_stack=True).dropna(subset="mean")
+        cells = table.frame.stack(["task", "metric"], future_stack=True).dropna(subset=["mean"])
         cells = cells.map(lambda number: round(number, 2)).reset_index()
         cells.insert(0, "benchmark", table.benchmark)
-        cells.insert(3, "selection", cells["kind"].map({"measured": table.selection, "oracle": "oracle", "quoted": ""}))
+        cells.insert(
+            3, "selection", [{"measured": table.selection, "oracle": "oracle"}.get(kind, "") for kind in cells["kind"]]
+        )
         frames.append(cells.astype({"seeds": "Int64"}))
     return pd.concat(frames).to_csv(index=False)
 
