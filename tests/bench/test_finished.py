@@ -58,8 +58,8 @@ def test_the_usual_k_is_that_of_the_protocol_or_the_option():
 
 
 def test_rows_stand_in_the_order_of_the_suite():
-    columns = ("method", "preset", "k", "seed")
-    rows = [("tcm", "paper", "4", "0"), ("tcm", "default", "10", "0"), ("tcm", "default", "4", "1")]
-    rows += [("tcm", "default", "4", "0"), ("own", "default", "", "0"), ("erm", "default", "", "0")]
+    columns = ("method", "k", "seed")
+    rows = [("tcm-paper", "4", "0"), ("tcm", "10", "0"), ("tcm", "4", "1")]
+    rows += [("tcm", "4", "0"), ("own", "", "0"), ("erm", "", "0")]
     found = in_order([dict(zip(columns, row, strict=True)) for row in rows])
     assert [tuple(row.values()) for row in found] == [rows[5], rows[3], rows[2], rows[1], rows[0], rows[4]]

@@ -68,8 +68,8 @@ def stored_galleries(folder: Path, task: Task, images: int) -> list[Gallery]:
         candidates = spread_over_classes(store.labels, CANDIDATES * images)
         shown = candidates[varied(stored.winner[candidates].tolist(), store.labels[candidates].tolist(), images)]
         names = [_class_name(store, number) for number in shown.tolist()]
-        arrays = (part[shown].numpy() for part in (store.images, stored.images, stored.winner))
-        found.append(Gallery(origin, store.name, other.name, *arrays, names))
+        originals, made, winner = (part[shown].numpy() for part in (store.images, stored.images, stored.winner))
+        found.append(Gallery(origin, store.name, other.name, originals, made, winner, names))
     return found
 
 
