@@ -16,8 +16,8 @@ from tcm.bench.config import SuiteConfig, SuiteMechanisms
 from tcm.bench.figures import suite_figures
 from tcm.bench.finished import finished_runs
 from tcm.bench.report import rule_rows, settings_rows, write_suite_report
-from tcm.results.store import read_rows
-from tcm.results.table import ResultRow, result_tables
+from tcm.results.store import ResultRow, read_rows
+from tcm.results.table import result_tables
 from tcm.training.run_folder import Run, read_json
 
 FIGURES = ("accuracy-digits", "embedding-digits", "activation-digits", "mechanisms-digits")
@@ -149,7 +149,7 @@ def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None)
     drawn = {file.stem for file in (copied / "figures").glob("*.svg")}
     # The copied evaluations are the true ones, in which the two methods answer alike: no activation.
     assert drawn == {"accuracy-A2C", "accuracy-C2A", "embedding-A2C", "mechanisms-A-C"}
-    assert "for the first task, A2C, alone." in Page(file).text
+    assert "only for the first task, A2C." in Page(file).text
     assert "<summary>Accuracy over training, C2A</summary>" in file.read_text()
     assert "<summary>Accuracy over training, A2C</summary>" not in file.read_text()
 
