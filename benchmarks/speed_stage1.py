@@ -19,7 +19,7 @@ from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.mechanisms.pool import ImagePool
 from tcm.mechanisms.train import Preset, preset_bank
 from tcm.mechanisms.transport import counterfactuals
-from tcm.nn.generator import InstanceNorm, ToColours
+from tcm.nn.generator import InstanceNorm, ToRGB
 from tcm.nn.losses import adversarial, critic_error, reconstruction
 from tcm.training.run_config import make_fabric
 
@@ -39,7 +39,7 @@ def as_is(module: nn.Module) -> None:
         for name, child in parent.named_children():
             if isinstance(child, nn.Conv2d | nn.ConvTranspose2d):
                 channels = child.out_channels
-            if isinstance(child, ToColours):
+            if isinstance(child, ToRGB):
                 setattr(parent, name, nn.Conv2d(child.in_channels, channels, child.kernel_size[0]))
             elif isinstance(child, InstanceNorm):
                 setattr(parent, name, nn.InstanceNorm2d(channels))

@@ -1,6 +1,5 @@
 """Both stages in one go (Algorithm 1): mechanisms, the counterfactuals they make, and the classifier."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.data.task import DataConfig, load_task
 from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
+from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.methods import DEFAULT
 from tcm.methods.tcm.tcm import TCMConfig
@@ -59,6 +58,14 @@ class FitConfig:
     mechanisms: StageOne = field(default_factory=StageOne)
     classifier: StageTwo = field(default_factory=StageTwo)
 
+    @classmethod
+    def for_images(cls, small: bool) -> "FitConfig":
+        """The default settings; `small` is for images below 64 pixels and their small networks."""
+        return cls(
+            mechanisms=StageOne(bank=bank_config("paper", small)),
+            classifier=StageTwo(method=TCMConfig.for_images(small)),
+        )
+
 
 class Stages(NamedTuple):
     """The folders of a fitted model."""
@@ -81,31 +88,34 @@ def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Sta
         method=second.method,
         mechanisms=stages.mechanisms,
     )
-    with told_of("classifier", StageTwo):  # a mistake in the second stage is told before the first one runs
+    with in_stage("classifier", StageTwo):  # mistakes in the second stage are found before the first one runs
         settled = two.resolved()
         if not Run(stages.mechanisms).finished:
             require_batch(settled, quiet)
-    with told_of("mechanisms", StageOne):
+    with in_stage("mechanisms", StageOne):
         done = [train_mechanisms(one, stages.mechanisms, quiet)]
         done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
-    with told_of("classifier", StageTwo):
+    with in_stage("classifier", StageTwo):
         done.append(train_classifier(DEFAULT, two, stages.classifier, quiet))
     return stages, any(done)
 
 
 @contextmanager
-def told_of(stage: str, options: type[StageOne | StageTwo]) -> Iterator[None]:
-    """Mistakes in a stage are told by the options of both: --classifier.batch for --batch."""
-    names = "|".join(options.__dataclass_fields__)
+def in_stage(stage: str, config: type[StageOne | StageTwo]) -> Iterator[None]:
+    """Mistakes in the fields of a stage are reported in those of both: `classifier.batch` for `batch`."""
+
+    def rename(field: str) -> str:
+        return f"{stage}.{field}" if field.split(".")[0] in config.__dataclass_fields__ else field
+
     try:
         yield
     except InputError as error:
-        raise InputError(re.sub(rf"(?<!\S)--({names})\b", rf"--{stage}.\1", str(error))) from error
+        raise error.renamed(rename) from error
 
 
 def require_batch(config: TrainConfig[Any], quiet: bool) -> None:
     """An error unless both domains have the images of a batch."""
     for store in load_task(config.data, quiet):
         if len(store) < config.batch:
-            found = f"--batch is {config.batch}, but {printable(store.name)} has {len(store)} images"
-            raise InputError(f"{found}; lower it or add images")
+            found = f"is {config.batch}, but {printable(store.name)} has {len(store)} images"
+            raise InputError("batch", f"{found}; lower it or add images")

@@ -48,7 +48,7 @@ def test_probabilities_and_features_come_of_one_pass():
 @pytest.mark.parametrize(("crop", "sizes"), [(32, [256, 44]), (224, [32] * 9 + [12]), (2000, [1] * 300)])
 def test_the_larger_images_are_the_fewer_go_at_once(crop: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        "tcm.classifier.evaluate.cut", lambda _, chosen: torch.zeros(len(chosen.indices), 1, 1, 3).byte()
+        "tcm.classifier.evaluate.crop_images", lambda _, chosen: torch.zeros(len(chosen.indices), 1, 1, 3).byte()
     )
     images = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(300, crop, crop, 3)
     assert [len(batch) for batch in centred(images, crop, torch.device("cpu"))] == sizes

@@ -131,7 +131,7 @@ def test_the_command_measures_a_run(
     assert main(["quality", str(run), "--images", "1"]) == 2
     assert capsys.readouterr().err == "error: --images is 1; give 2 or more\n"
     assert main(["quality", str(run), "--backbone.weights", "nowhere.safetensors", "-q"]) == 2
-    assert "there is no file nowhere.safetensors" in capsys.readouterr().err
+    assert "--backbone.weights nowhere.safetensors" in capsys.readouterr().err
 
 
 def test_imagenet_features_of_office_home(shared_data: Path):

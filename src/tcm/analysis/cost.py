@@ -86,7 +86,7 @@ def count_costs(
     number of counterfactuals."""
     for name, value, least in (("classes", classes, 2), ("k", k, 1)):
         if value < least:
-            raise InputError(f"--{name} is {value}; give {least} or more")
+            raise InputError(name, f"is {value}; give {least} or more")
     backbone = backbone.resolved(small_images=False)
     small = backbone.name == "small"
     side = 32 if small else 224

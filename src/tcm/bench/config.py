@@ -59,7 +59,7 @@ class SuiteMechanisms:
     warmup: int | None = None
     """Steps before the competition starts. Default: that of the form."""
     watch: int = 0
-    """Images of each domain on which every evaluation measures Frechet distances, in the features of --backbone or, of
+    """Images of each domain on which every evaluation measures Frechet distances, in the features of `backbone` or, of
     digits, their own reader. They stand in metrics.jsonl. 0: none."""
 
 

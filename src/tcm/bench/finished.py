@@ -8,7 +8,7 @@ from tcm.bench.config import DIGITS, DIGITS_K, PROTOCOLS, SuiteConfig
 from tcm.bench.plan import given
 from tcm.data.benchmarks import benchmark_named
 from tcm.methods import DEFAULT, METHODS
-from tcm.results.store import TASKS, row
+from tcm.results.store import TASKS, task_of
 from tcm.training.run_folder import Run, read_json
 
 RIVALS = ("baseline", "cdan-e", "dann", "erm")  # that figures compare the default with: the first that is there
@@ -39,12 +39,17 @@ def finished_runs(benchmark: str, out: Path) -> list[SuiteRun]:
 
 def suite_run(benchmark: str, out: Path, folder: Path) -> SuiteRun:
     """The run in a folder, as its own files describe it."""
-    found = row(folder, benchmark=benchmark)
-    mechanisms = read_json(folder / "config.json").get("mechanisms")
-    # The suite's folder may have been moved since: mechanisms stand below it, in mechanisms/PAIR/FORM.
-    where = out.joinpath(*Path(mechanisms).parts[-3:]) if mechanisms else None
-    task = DIGITS if benchmark == DIGITS else found["task"].replace(">", "2")
-    return SuiteRun(folder, task, found["method"], int(found["k"]) if found["k"] else None, int(found["seed"]), where)
+    config, found = read_json(folder / "config.json"), read_json(folder / "evaluation.json")
+    task = task_of(benchmark_name(benchmark), found["source"]["name"], found["target"]["name"])
+    return SuiteRun(
+        folder,
+        DIGITS if benchmark == DIGITS else task.replace(">", "2"),
+        config["method_name"],
+        Run(folder).about_model().get("inverse", {}).get("k"),
+        config["seed"],
+        # The suite's folder may have been moved since: mechanisms stand below it, in mechanisms/PAIR/FORM.
+        out.joinpath(*Path(config["mechanisms"]).parts[-3:]) if config.get("mechanisms") else None,
+    )
 
 
 def benchmark_name(benchmark: str) -> str:

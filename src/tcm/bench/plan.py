@@ -46,9 +46,9 @@ def plan_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> 
     `settings` is what `method_settings` gives, perhaps with other values.
     """
     if config.seeds < 1:
-        raise InputError(f"--seeds is {config.seeds}; give 1 or more")
+        raise InputError("seeds", f"is {config.seeds}; give 1 or more")
     if config.mechanisms.watch == 1 or config.mechanisms.watch < 0:
-        raise InputError(f"--mechanisms.watch is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
+        raise InputError("mechanisms.watch", f"is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
     benchmark = suite_benchmark(benchmark)
     # Before the data, of which there may be much to warn.
     methods = chosen(config.methods, METHODS, "method")
@@ -90,19 +90,19 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
     """The tasks asked for, with their data as the benchmark's root holds it."""
     if benchmark == DIGITS:
         if config.root:
-            raise InputError("tcm bench digits needs no --root: the digits are built in; leave it out")
+            raise InputError("the digits are built in and need no `root`; leave it out")
         chosen(config.tasks, [DIGITS], "task")
         data = with_options(DataConfig(benchmark=DIGITS), config)
         protocol = Protocol(DIGITS_STEPS, 0, DIGITS_K, 8)
         return [SuiteTask("digits", data, "digits", data, protocol, DIGITS_MECHANISM_STEPS)]
     if config.root is None:
-        raise InputError(f"tcm bench {benchmark} needs --root: the folder that holds its domains")
+        raise InputError(f"{benchmark} needs `root`; give the folder that holds its domains")
     published = benchmark_named(benchmark)
     codes = words(config.tasks)
     asked = published.tasks if "all" in codes else [published.task(code) for code in codes]
     if not asked:
         there = ", ".join(transfer.code for transfer in published.tasks)
-        raise InputError(f'--tasks is "{printable(config.tasks)}"; name some of {there}')
+        raise InputError("tasks", f'is "{printable(config.tasks)}"; name some of {there}')
     protocol = PROTOCOLS[published.name]
     found = []
     for transfer in dict.fromkeys(asked):
@@ -255,9 +255,9 @@ def words(text: str) -> list[str]:
 
 
 def whole(text: str) -> int:
-    """The number of mechanisms that a word of --ks gives."""
+    """The number of mechanisms that a word of `ks` gives."""
     if not text.isdecimal() or int(text) < 1:
-        raise InputError(f'--ks has "{printable(text)}"; give whole numbers from 1 up, with commas between them')
+        raise InputError("ks", f'has "{printable(text)}"; give integers from 1 up, with commas between them')
     return int(text)
 
 
@@ -267,7 +267,7 @@ def chosen(asked: str, there: Iterable[str], kind: str) -> list[str]:
     if "all" in words(asked):
         return names
     if not words(asked):
-        raise InputError(f'--{kind}s is "{printable(asked)}"; name some of {", ".join(names)}')
+        raise InputError(f"{kind}s", f'is "{printable(asked)}"; name some of {", ".join(names)}')
     return list(dict.fromkeys(named(word, names, kind) for word in words(asked)))
 
 

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tcm.data.augment import as_input, centre_cuts, cut, cut_all, squares
+from tcm.data.augment import as_input, centre_crops, crop_counterfactuals, crop_images, crop_pixels
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
@@ -32,11 +32,11 @@ def centred(images: Tensor, crop: int, device: torch.device) -> Iterator[Tensor]
 
     Of counterfactuals [n, k, size, size, 3] the batches are [k, batch, 3, crop, crop].
     """
-    size, take = images.shape[-2], cut if images.ndim == 4 else cut_all
+    size, take = images.shape[-2], crop_images if images.ndim == 4 else crop_counterfactuals
     batch = max(min(BATCH, PIXELS // crop**2), 1)
     for indices in torch.arange(len(images), device=images.device).split(batch):
-        cuts = centre_cuts(len(indices), size, crop).to(images.device)
-        yield as_input(take(images, squares(indices, cuts, size, crop)).to(device))
+        cuts = centre_crops(len(indices), size, crop).to(images.device)
+        yield as_input(take(images, crop_pixels(indices, cuts, size, crop)).to(device))
 
 
 class Predictions(NamedTuple):

@@ -49,7 +49,7 @@ class TrainConfig(RunConfig, Generic[M]):
         """This config with every default filled in; mistakes are found here, before anything is written."""
         # Batch normalisation has no spread to go by in a single image.
         settled = self.settled(steps=600 if self.data.is_digits else 10000, least_batch=2)
-        require_usable(to_json(self.method), "--method")
+        require_usable(to_json(self.method), "method")
         require_share(self.held_out)
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)

@@ -47,8 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_options(message: object) -> str:
-    """The message on one line; fields that it mentions are options: `data.on_bad_image` becomes --data.on-bad-image."""
-    return FIELD.sub(lambda field: "--" + field[1].replace("_", "-"), printable(message))
+    """The message on one line; fields that it mentions become options.
+
+    `data.on_bad_image=skip` becomes --data.on-bad-image skip, `backbone.pretrained=False` --backbone.no-pretrained.
+    """
+    return FIELD.sub(lambda found: option(found[1], found[2]), printable(message))
+
+
+def option(field: str, value: str | None = None) -> str:
+    """The option of a field, with its value if there is one."""
+    name = field.replace("_", "-")
+    if value in ("True", "False"):
+        group, dot, last = name.rpartition(".")
+        return f"--{name}" if value == "True" else f"--{group}{dot}no-{last}"
+    return f"--{name} {value}" if value else f"--{name}"
 
 
 def run_command(name: str, options: list[str]) -> int:
@@ -68,7 +80,7 @@ def parsed_call(name: str, options: list[str]) -> Call:
     if name == "train":
         method, *options = chosen_method(options)
         name, function = f"train {method}", functools.partial(function, method)
-    require_values(options)
+    require_out(options)
     if not command.adaptive:
         return parse(name, function, options, positional=not name.startswith(("demo", "data ")))
     # The defaults of some options depend on others: small images have small networks. So the options are parsed with
@@ -97,11 +109,10 @@ def chosen_method(words: list[str]) -> list[str]:
     return words
 
 
-def require_values(options: list[str]) -> None:
-    """An error for an option with an empty value: an empty path would be the current folder."""
-    for option, value in pairwise(["", *(part for word in options for part in word.split("=", 1))]):
-        if not value:
-            raise InputError(f"{option or 'an argument'} is empty; give a value or leave it out")
+def require_out(options: list[str]) -> None:
+    """An error for an empty `out`, which would be the current folder."""
+    if ("--out", "") in pairwise(part for word in options for part in word.split("=", 1)):
+        raise InputError("out", "is empty; name a place for the results")
 
 
 def parse(

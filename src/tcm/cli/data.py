@@ -5,7 +5,9 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
+from rich.text import Text
 
+from tcm.cli.app import with_options
 from tcm.data.check import check, check_root, render
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, printable
@@ -28,7 +30,9 @@ def check_data(
         found = check_root(Path(root or data.root or "."), quiet)
     else:
         found = check(read_domains(data), quiet=quiet)
-    Console().print(render(found))
+    console = Console()
+    console.print(render(found))
+    console.print(Text(with_options(found.summary)))
     return 1 if found.problems else 0
 
 

@@ -11,10 +11,8 @@ from rich.table import Table
 
 from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.cli.show import print_remarks, scores_table
-from tcm.mechanisms.train import bank_config
 from tcm.methods import METHODS
-from tcm.methods.tcm.tcm import TCMConfig
-from tcm.pipeline import FitConfig, StageOne, StageTwo, fit_pipeline
+from tcm.pipeline import FitConfig, fit_pipeline
 from tcm.training.run_folder import Run, read_json
 
 
@@ -73,9 +71,7 @@ def train_method(name: str, config: TrainConfig[Any], out: Path, quiet: bool = F
 
 def fit_command(parsed: FitConfig | None) -> Callable[..., int]:
     """The command that runs both stages; `parsed` is what the options say so far, on which their defaults depend."""
-    small = parsed is not None and parsed.data.is_small
-    one, two = StageOne(bank=bank_config("paper", small)), StageTwo(method=TCMConfig.for_images(small))
-    start = FitConfig(mechanisms=one, classifier=two)
+    start = FitConfig.for_images(small=parsed is not None and parsed.data.is_small)
 
     def fit(out: Path, config: Annotated[FitConfig, tyro.conf.arg(name="")] = start, quiet: bool = False) -> int:
         return fit_both_stages(config, out, quiet)

@@ -64,7 +64,7 @@ class BankConfig:
         """An error where no bank can be built for images of that side."""
         for name, value in (("warmup", self.warmup), ("pool", self.pool)):
             if value < 0:
-                raise InputError(f"--bank.{name} is {value}; give 0 or more")
+                raise InputError(f"bank.{name}", f"is {value}; give 0 or more")
         self.generator.require_side(side)
         self.critic.require_side(side)
 
@@ -79,7 +79,7 @@ class Scored(NamedTuple):
 class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
-    rate_option = "--bank.lr or --bank.critic-lr"
+    lr_fields = ("bank.lr", "bank.critic_lr")
     worth_compiling = 500
     moved: Tensor
     wins: Tensor

@@ -8,7 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from tcm.data.augment import as_input, as_stored, centre_cuts, cut, squares
+from tcm.data.augment import as_input, as_stored, centre_crops, crop_images, crop_pixels
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import MechanismBank
@@ -162,8 +162,8 @@ def features(fabric: Fabric, backbone: Backbone, images: Tensor, crop: int) -> T
     """
     found = []
     for indices in torch.arange(len(images), device=images.device).split(BATCH):
-        cuts = centre_cuts(len(indices), images.shape[1], crop).to(images.device)
-        pixels = cut(images, squares(indices, cuts, images.shape[1], crop))
+        cuts = centre_crops(len(indices), images.shape[1], crop).to(images.device)
+        pixels = crop_images(images, crop_pixels(indices, cuts, images.shape[1], crop))
         with fabric.autocast():
             found.append(backbone(as_input(pixels.to(fabric.device))).float().cpu())
     return torch.cat(found)

@@ -21,7 +21,7 @@ from tcm.training.run_config import RunConfig, free_memory, open_run, open_strea
 from tcm.training.run_folder import Run
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
-MOST = 8  # mechanisms with which --k auto starts
+MOST = 8  # mechanisms with which `k` auto starts
 Form = Literal["paper", "release", "disentangled"]
 FORMS: dict[Form, BankConfig] = {
     "paper": BankConfig(),
@@ -30,7 +30,7 @@ FORMS: dict[Form, BankConfig] = {
     # Mechanisms that each go a part of the way to the other domain and change one factor.
     "disentangled": BankConfig(
         generator=GeneratorConfig(residual=True),
-        critic=CriticConfig(calm=True),
+        critic=CriticConfig(zero_init_last=True),
         critic_sees="combined",
         cycle=0.2,
         identity=0.1,
@@ -90,10 +90,10 @@ class MechanismsConfig(RunConfig):
         """This config with every default filled in; mistakes are found here, before anything is written."""
         settled = self.settled(steps=500 if self.data.is_digits else 50_000)
         if self.most < 1:
-            raise InputError(f"--k is {self.k}; give 1 or more mechanisms")
+            raise InputError("k", f"is {self.k}; give 1 or more mechanisms")
         # A warm-up or a pool of 0 means to do without.
         positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
-        require_usable(positive, "--bank")
+        require_usable(positive, "bank")
         self.bank.require_usable(settled.data.view.crop)
         self.watch.require_usable()
         return settled
@@ -158,8 +158,8 @@ def require_room(config: MechanismsConfig, room: float) -> None:
         numbers = sum(parameter.numel() for parameter in config.bank.generator.build().parameters())
     one = len(SIDES) * 4 * 4 * numbers  # bytes
     if config.most * one > room:
-        found = f"--k is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
-        raise InputError(f"{found}; give a smaller --k or --bank.generator.width")
+        found = f"is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
+        raise InputError("k", f"{found}; give a smaller `k` or `bank.generator.width`")
 
 
 def load_mechanisms(folder: Path) -> TrainedMechanisms:

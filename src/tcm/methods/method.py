@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 class Method(Learner):
     """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
 
-    rate_option = "--method.recipe.lr"
+    lr_fields = ("method.recipe.lr",)
     worth_compiling = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
 
     def __init_subclass__(cls, config: type[MethodConfig] | None = None) -> None:

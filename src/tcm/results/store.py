@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tcm.data.benchmarks import BENCHMARKS, known, recognised
+from tcm.data.benchmarks import BENCHMARKS, find_benchmark, recognise_benchmark
 from tcm.errors import InputError, printable
 from tcm.training.run_folder import Run, read_json, write_atomically
 
@@ -121,16 +121,16 @@ def _k(folder: Path, config: dict[str, Any]) -> str:
 def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> str:
     """The name of the benchmark that the data is of; of no known one the root's, else "own folders"."""
     if data.get("benchmark"):
-        named = known(data["benchmark"])
+        named = find_benchmark(data["benchmark"])
         return named.name if named else data["benchmark"]
     root = data.get("root") or ""
-    found = recognised(root, domains, classes)
+    found = recognise_benchmark(root, domains, classes)
     return found.name if found else root or "own folders"
 
 
 def task_of(benchmark: str, source: str, target: str) -> str:
     """The task as the columns of tables call it."""
-    if published := known(benchmark):
+    if published := find_benchmark(benchmark):
         ends = [domain.short if (domain := published.domain(name)) else name for name in (source, target)]
         return ">".join(ends)
     tasks = TASKS.get(benchmark, ())

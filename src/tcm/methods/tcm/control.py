@@ -25,11 +25,10 @@ class ControlTCM(TCM, config=ControlConfig):
         """Each image in place of its counterfactuals."""
         return repeated_views(batch, self.config.source_views, self.config.target_views)
 
-    def counterfactuals_of(self, images: Tensor) -> Tensor:
-        """The image once: the mean over both views is the prediction on the image."""
-        return images[None]
-
     def answer(self, images: Tensor) -> Answer:
-        """The same, without the variants of single mechanisms."""
-        logits, features, variants = super().answer(images)
-        return Answer(logits, features, {"fast": variants["fast"]})
+        """The image alone."""
+        return self.answer_fast(images)
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """The logits of the image."""
+        return self.predict(images)

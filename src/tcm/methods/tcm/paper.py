@@ -51,7 +51,7 @@ class PaperConfig(MethodConfig):
 class PaperTCM(Method, config=PaperConfig):
     """L_c + L_v + alpha L_p, TCM Eq. (8), and inference by TCM Algorithm 2."""
 
-    rate_option = "--method.recipe.lr or --method.head.vae-lr"
+    lr_fields = ("method.recipe.lr", "method.head.vae_lr")
 
     def __init__(self, problem: Problem, config: PaperConfig):
         super().__init__(problem, config)

@@ -71,16 +71,12 @@ class TCM(Method, config=TCMConfig):
         """The images of a step and some of their counterfactuals."""
         return sampled_views(batch, self.config.source_views, self.config.target_views)
 
-    def counterfactuals_of(self, images: Tensor) -> Tensor:
-        """The counterfactuals [k, batch, ...] of target images that a prediction is averaged over."""
-        return self.inverse_counterfactuals(images)
-
     def answer(self, images: Tensor) -> Answer:
         """log P(Y | do(X)) of target images, TCM Eq. (1): the mean over an image and its counterfactuals.
 
         Variants: `fast`, the image alone, and each counterfactual alone.
         """
-        views = with_counterfactuals(images, self.counterfactuals_of(images))
+        views = with_counterfactuals(images, self.inverse_counterfactuals(images))
         features = self.features(views.flatten(0, 1))
         logits = self.classifier(features).unflatten(0, views.shape[:2])
         alone = {f"mechanism {number} alone": view for number, view in enumerate(logits[1:], start=1)}
@@ -95,7 +91,7 @@ class TCM(Method, config=TCMConfig):
 
         A probability near 1 has next to no gradient, so the shares are constants and the logits are differentiated.
         """
-        views = with_counterfactuals(images, self.counterfactuals_of(images))
+        views = with_counterfactuals(images, self.inverse_counterfactuals(images))
         logits = self.classifier(self.features(views.flatten(0, 1))).unflatten(0, views.shape[:2])
         shares = logits.detach().log_softmax(dim=-1).softmax(dim=0)
         return (shares * logits).sum(dim=0)
