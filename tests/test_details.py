@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from tcm.training.run_folder import Run
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NO_DATA = dict.fromkeys(f"{side}{form}" for side in ("source", "target") for form in ("", "_dir", "_list"))
 
 
 def write_run(folder: Path, accuracies: list[float], **data: str) -> Path:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"seed": 0, "data": {**NO_DATA, "benchmark": None, **data}}))
+    Run(folder).start({"seed": 0, "data": {**NO_DATA, "benchmark": None, **data}})
     (folder / "environment.json").write_text(json.dumps({"torch": "2", "commit": "c"}))
     # Without target labels there is no accuracy.
     rows: list[dict[str, Any]] = [{"step": step, "select/snd": step / 10} for step in (1, 2)]
@@ -71,7 +72,7 @@ def test_a_folder_without_a_run_is_one_line_and_leaves_the_csv_as_it_is(
     store = tmp_path / "details.csv"
     store.write_text("as it was")
     for script in ("details.py", "collect.py"):
-        with pytest.raises(SystemExit, match=r"error: .*gone is no run folder"):
+        with pytest.raises(SystemExit, match=r"error: .*gone is not a run folder"):
             run_script(monkeypatch, script, tmp_path / "gone", "--to", store)
     assert store.read_text() == "as it was"
 
@@ -80,7 +81,7 @@ def test_a_csv_of_something_else_is_one_line_and_stays_as_it_is(tmp_path: Path, 
     store, run = tmp_path / "other.csv", write_run(tmp_path / "run", [0.2, 0.4], source="A", target="B")
     store.write_text("no,such,columns\n1,2,3\n")
     for script, words in (("details.py", (run, "--to", store)), ("agreement.py", (store,))):
-        with pytest.raises(SystemExit, match=r"error: .*other.csv is no such table .*the columns differ"):
+        with pytest.raises(SystemExit, match=r"error: .*other.csv is not such a table .*columns that differ"):
             run_script(monkeypatch, script, *words)
     assert store.read_text() == "no,such,columns\n1,2,3\n"
     with pytest.raises(SystemExit, match=r"error: .*gone.csv cannot be read"):

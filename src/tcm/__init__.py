@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from tcm.methods.method import MethodConfig
     from tcm.nn.backbone import BackboneConfig
     from tcm.pipeline import StageOne, StageTwo
-    from tcm.training.run_config import Device
+    from tcm.training.device import Device
 
     PathLike = str | os.PathLike[str]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["METHODS", "Classifier", "InputError", "evaluate", "fit", "load", "predict", "train"]
 
 # PyTorch takes seconds to load, so what needs it is imported when it is first used.

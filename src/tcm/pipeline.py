@@ -15,7 +15,7 @@ from tcm.mechanisms.transport import transport
 from tcm.methods import DEFAULT
 from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 from tcm.training.run_folder import Run
 
 

@@ -89,7 +89,7 @@ DATA_CASES = (
         (f"Art/cup/{ODD_SHOWN}.jpg", "0 bytes", "--data.on-bad-image skip"),
         own_source(lambda folder: (folder / "cup" / f"{ODD}.jpg").write_bytes(b"")),
     ),
-    Case("odd name of a run", "evaluate {here}/{odd}", (ODD_SHOWN, "no run folder", "--out of a run")),
+    Case("odd name of a run", "evaluate {here}/{odd}", (ODD_SHOWN, "not a run folder", "--out of a run")),
     Case(
         "odd name of a file in the way",
         "train erm {folders} {small} --out {here}/{odd}",

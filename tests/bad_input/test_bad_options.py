@@ -58,18 +58,18 @@ CASES = (
     ),
     Case("crop above size", TRAIN + " --data.crop 64", ("--data.crop is 64", "side 32", "give 8 to 32"), absent="out"),
     Case("tiny size", TRAIN + " --data.size 4", ("--data.size is 4", "8 or more"), absent="out"),
-    Case("negative rate", TRAIN + " --method.recipe.lr -1", ("--method.recipe.lr is -1.0", "from 0 up"), absent="out"),
+    Case("negative rate", TRAIN + " --method.recipe.lr -1", ("--method.recipe.lr is -1.0", "0 or more"), absent="out"),
     Case("rate without number", TRAIN + " --method.recipe.lr nan", ("--method.recipe.lr is nan",), absent="out"),
     Case(
         "momentum that grows",
         TRAIN + " --method.recipe.momentum 1",
-        ("--method.recipe.momentum is 1.0", "from 0 up and below 1"),
+        ("--method.recipe.momentum is 1.0", "less than 1"),
         absent="out",
     ),
     Case(
         "dropout above all",
         TCM + " --method.alignment.dropout 1.5",
-        ("--method.alignment.dropout is 1.5", "from 0 up and below 1"),
+        ("--method.alignment.dropout is 1.5", "less than 1"),
         absent="out",
     ),
     Case(

@@ -1,6 +1,5 @@
 """Mistakes in where to write, and folders that are in use or closed."""
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -11,6 +10,7 @@ import pytest
 from support.mistakes import TRAIN, Case, World, contents, draw, refusal, require_refusal, write
 
 from tcm.cli.app import main
+from tcm.training.files import lock
 
 NOBODY = 65534
 
@@ -27,7 +27,7 @@ CASES = (
     Case(
         "output holds other files",
         TRAIN,
-        ("--out", "/out holds other files", "choose a new or empty folder"),
+        ("--out", "/out is not empty", "choose a new or empty folder"),
         lambda world: draw(world.here / "out" / "holiday.jpg"),
     ),
     Case(
@@ -57,8 +57,7 @@ def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.
 def test_two_processes_in_one_folder(world: World, capfd: pytest.CaptureFixture[str]):
     run = world.copy("out")
     before = contents(run)
-    with (run / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock(run):
         said = refusal(capfd, world.words(TRAIN))
     for part in ("--out", "/out is in use", "wait for it or choose another"):
         assert part in said

@@ -11,13 +11,13 @@ import pytest
 import torch
 from PIL import Image
 from support.tiny_suite import ended, repeated, suite
+from tcm.cli.commands import bench
 
 from tcm.bench.config import SuiteConfig, method_settings
 from tcm.bench.runner import run_suite
 from tcm.classifier.selection import RULES
-from tcm.cli.commands import bench
 from tcm.errors import InputError
-from tcm.training.run_folder import lock
+from tcm.training.files import lock
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -101,7 +101,8 @@ def test_a_signal_to_its_group_stops_the_suite_and_its_runs(tmp_path: Path, numb
     assert code == 128 + number
     assert complained.startswith("stopped with 0 of 3 runs finished")
     assert (out / "runs/digits/erm-s0/state.pt").exists()  # it was asked to save
-    lock(out / "runs/digits/erm-s0").close()  # and its process is gone
+    with lock(out / "runs/digits/erm-s0"):  # and its process is gone
+        pass
 
 
 def test_a_run_that_fails_is_told_and_the_rest_stand(alone: Path):

@@ -16,7 +16,7 @@ from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.methods.erm import ERMConfig
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_what_was_interrupted_goes_on_to_the_same_bytes(store: ImageStore, tmp_p
     half = CounterfactualWriter(tmp_path / "out", index_of(store))
     half.append(0, *rows(0, 2))
     half.save()
-    half.append(2, *rows(2, 4))  # written, but nobody was told: these rows come again
+    half.append(2, *rows(2, 4))  # written, but not saved: these rows come again
     half.close()
     assert fill(tmp_path / "out", store).done == COUNT
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
@@ -130,7 +130,7 @@ def test_foreign_folders_are_refused_by_readers(store: ImageStore, tmp_path: Pat
     others = {
         "holds images of side 8 instead of 16": packed(tmp_path / "large", side=16),
         "holds the counterfactuals of 5 images instead of 4": packed(tmp_path / "fewer", count=4),
-        "was made of other images, or of these under other paths": packed(tmp_path / "other", seed=1),
+        "was made from other images, or from these under other paths": packed(tmp_path / "other", seed=1),
     }
     for found, other in others.items():
         with pytest.raises(InputError, match=f"out {found}; name mechanisms .* on the images of photos"):
@@ -153,7 +153,7 @@ def test_foreign_folders_are_refused_by_writers(store: ImageStore, tmp_path: Pat
     assert contents(tmp_path / "out") == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "holiday.jpg").touch()
-    with pytest.raises(InputError, match="mine holds other files and no transported images"):
+    with pytest.raises(InputError, match="mine is not empty and holds no transported images"):
         CounterfactualWriter(tmp_path / "mine", index_of(store))
 
 
@@ -180,5 +180,5 @@ except InputError as error:
 
     done = subprocess.run([sys.executable, "-c", code], preexec_fn=tiny_disk, capture_output=True, text=True)
     assert "out cannot hold the 2.98e-06 GB of the transported images (File too large)" in done.stdout, done.stderr
-    assert "make room or choose another --out" in done.stdout
+    assert "free some space or choose another `out`" in done.stdout
     assert not (tmp_path / "out").exists()

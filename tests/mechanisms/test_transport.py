@@ -20,9 +20,10 @@ from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.counterfactual_store import open_counterfactuals
-from tcm.mechanisms.distance import fitting_batch
+from tcm.mechanisms.distance import transport_batch_size
+from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.pair import SIDES
-from tcm.mechanisms.train import MechanismsConfig, load_mechanisms, preset_bank
+from tcm.mechanisms.train import MechanismsConfig, bank_config
 from tcm.mechanisms.transport import open_for_transport, win_shares
 from tcm.training.run_folder import Run
 
@@ -115,14 +116,14 @@ def note(folder: Path) -> str:
 
 def test_a_batch_fits_the_memory(run: Path):
     config = load_mechanisms(run).config
-    assert fitting_batch(config.bank.generator, 32, torch.device("cpu")) == 256
-    assert fitting_batch(config.bank.generator, 10_000, torch.device("cpu")) == 1
+    assert transport_batch_size(config.bank.generator, 32, torch.device("cpu")) == 256
+    assert transport_batch_size(config.bank.generator, 10_000, torch.device("cpu")) == 1
 
 
 def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**12, 10**12))
-    config = replace(MechanismsConfig(), bank=preset_bank("paper", small=False))
-    batch = fitting_batch(config.bank.generator, 256, torch.device("cuda"))
+    config = replace(MechanismsConfig(), bank=bank_config("paper", small=False))
+    batch = transport_batch_size(config.bank.generator, 256, torch.device("cuda"))
     assert 200 < batch < 256  # 256 images of 64 maps, twice, are 2^31 numbers and more
     assert 2 * batch * 64 * (256 + 6) ** 2 < 2**31
 
@@ -157,7 +158,7 @@ def train_small(data: list[str], out: Path, *options: str) -> Path:
 
 
 def test_runs_that_cannot_transport(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    assert "is no run folder" in refusal(capfd, "transport", tmp_path)
+    assert "is not a run folder" in refusal(capfd, "transport", tmp_path)
     assert "--batch is 0; give 1 or more" in refusal(capfd, "transport", run, "--batch", "0")
     copy = Path(shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("transported")))
     (copy / "model.safetensors").unlink()
@@ -173,12 +174,12 @@ def test_data_that_have_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     (tmp_path / "data" / "s" / "a" / "0.png").unlink()
     for words in (("transport", run), ("transport", run, "--out", tmp_path / "new"), ("figure", "mechanisms", run)):
         said = refusal(capfd, *words)
-        assert "run was trained on other images than its data holds now; restore them or train again in a new" in said
+        assert "run was trained on other images than its data has now; restore them or train again in a new" in said
     (run / "images.json").unlink()  # a run of an earlier version: the store still tells
     said = refusal(capfd, "transport", run)
     assert "transported/source holds the counterfactuals of 6 images instead of 5; delete it" in said
     shutil.copy(tmp_path / "data" / "s" / "a" / "1.png", tmp_path / "data" / "s" / "a" / "0.png")
-    assert "transported/source was made of other images" in refusal(capfd, "transport", run)
+    assert "transported/source was made from other images" in refusal(capfd, "transport", run)
     tensors, about = Run(run).load_model()
     Run(run).save_model(tensors, {**about, "classes": ["a", "c"]})
     assert "the classes of s are a, b, but" in (said := refusal(capfd, "transport", run, "--out", tmp_path / "new"))
@@ -202,7 +203,7 @@ def test_folders_that_cannot_be_written(run: Path, tmp_path: Path, capfd: pytest
     assert "file cannot be made" in said
     (tmp_path / "mine" / "source").mkdir(parents=True)
     (tmp_path / "mine" / "source" / "holiday.jpg").touch()
-    assert "mine/source holds other files" in refusal(capfd, "transport", run, "--out", tmp_path / "mine")
+    assert "mine/source is not empty" in refusal(capfd, "transport", run, "--out", tmp_path / "mine")
 
 
 def test_a_store_of_another_run(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
@@ -216,6 +217,6 @@ def test_a_store_of_another_run(run: Path, tmp_path: Path, capfd: pytest.Capture
 
 
 def test_a_task_opens_by_the_run(run: Path, digits: Task):
-    ready = open_for_transport(run, "cpu")
-    assert ready.task.source.fingerprint == digits.source.fingerprint
-    assert load_task(ready.config.data).target.fingerprint == digits.target.fingerprint != digits.source.fingerprint
+    setup = open_for_transport(run, "cpu")
+    assert setup.task.source.fingerprint == digits.source.fingerprint
+    assert load_task(setup.config.data).target.fingerprint == digits.target.fingerprint != digits.source.fingerprint

@@ -17,8 +17,8 @@ from tcm.methods import METHODS
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
+from tcm.training.device import make_fabric
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
 CLASSES = 10
@@ -101,9 +101,9 @@ def test_predict_gives_one_logit_a_class(name: str):
 @every_method
 def test_the_answer_is_the_prediction_and_a_row_of_features_an_image(name: str):
     method, images = build(name).eval(), random_batch(name).target
-    logits, features, others = method.answer(images)
+    logits, features, variants = method.answer(images)
     assert torch.equal(logits, method.predict(images))
-    assert all(other.shape == logits.shape for other in others.values())
+    assert all(variant.shape == logits.shape for variant in variants.values())
     assert features.shape == (8, features.shape[1])
     assert features.isfinite().all()
     assert not torch.allclose(features[0], features[1])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tcm.training.run_folder import Run
+
 DIGITS = [str(digit) for digit in range(10)]
 OBJECTS = [f"Object_{index:02d}" for index in range(65)]
 
@@ -25,17 +27,16 @@ def write_run(
     skill: float = 2.5,
     task: tuple[str, str] = ("mnist", "usps"),
     paths: Sequence[str] | None = None,
-    readings: Sequence[str] = (),
+    variants: Sequence[str] = (),
     head: dict[str, float] | None = None,
     selection: Sequence[str] = (),
     held_out: float | None = None,
 ) -> Path:
     """Writes the folder and returns it; `skill` is how much the true class stands out in the logits.
 
-    Each of the `readings` is 5 points better than the one before it; `head` is logged as the last state of a causal
+    Each of the `variants` is 5 points better than the one before it; `head` is logged as the last state of a causal
     head, after another. Each score of `selection` is highest at step 50 and falls from there.
     """
-    folder.mkdir(parents=True)
     config = {
         "method_name": method,
         "method": {"trade_off": 1.0},
@@ -47,8 +48,8 @@ def write_run(
     }
     if held_out is not None:
         config["held_out"] = held_out
-    environment = {"tcm": "0.1.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
-    (folder / "config.json").write_text(json.dumps(config))
+    environment = {"tcm": "0.2.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
+    Run(folder).start(config)
     (folder / "environment.json").write_text(json.dumps(environment))
     rows = history(steps if finished else steps // 2, labelled, seed)
     for row in rows:
@@ -61,9 +62,9 @@ def write_run(
     if finished:
         arrays = predictions(classes, labelled, seed, images, side, skill, paths)
         summary = evaluation(arrays, classes, labelled, config)
-        better = {name: 0.05 * place for place, name in enumerate(readings, start=1)}
+        better = {name: 0.05 * place for place, name in enumerate(variants, start=1)}
         scores = {key: summary["target"][key] for key in ("accuracy", "mean_class_accuracy") if labelled}
-        summary["target"]["readings"] = {
+        summary["target"]["variants"] = {
             name: {key: value + more for key, value in scores.items()} for name, more in better.items()
         }
         np.savez(folder / "evaluation.npz", allow_pickle=False, **arrays)

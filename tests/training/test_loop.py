@@ -10,17 +10,18 @@ from torch.optim import SGD, Optimizer
 
 from tcm.data.batch import Batch
 from tcm.errors import InputError, Interrupted
+from tcm.training.device import make_fabric
 from tcm.training.learner import Learner
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import RunConfig, make_fabric, place
+from tcm.training.run_config import RunConfig, prepare_learner
 from tcm.training.run_folder import Run
 
 
 class Line(Learner):
     """The smallest learner: one weight, a loss that a test may spoil at a step."""
 
-    rate_option = "--line.lr"
-    worth_compiling = 100
+    lr_fields = ("line.lr",)
+    min_steps_to_compile = 100
     accelerated = False
 
     def __init__(self, bad_step: int | None = None):
@@ -92,7 +93,9 @@ def test_noise_depends_on_the_step_alone(tmp_path: Path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(tmp_path: Path):
-    with pytest.raises(InputError, match=r"not finite at step 8 \(line\); .*holds the last good state; lower --line"):
+    with pytest.raises(
+        InputError, match=r"not finite at step 8 \(line\); .*holds the last good state; lower `line.lr`"
+    ):
         run_fit(Line(bad_step=7), tmp_path / "run")
     state = Run(tmp_path / "run").load_state(torch.device("cpu"))
     assert state is not None
@@ -127,7 +130,7 @@ def test_a_state_of_another_model_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(("wish", "expected"), [("on", True), ("auto", False), ("off", False)])
 def test_on_a_cpu_a_learner_is_accelerated_when_asked(wish: Literal["on", "auto", "off"], expected: bool):
     line = Line()
-    place(make_fabric("cpu", "fp32"), line, RunConfig(steps=1000, evaluate_every=10, compile=wish))
+    prepare_learner(make_fabric("cpu", "fp32"), line, RunConfig(steps=1000, evaluate_every=10, compile=wish))
     assert line.accelerated == expected
 
 

@@ -1,12 +1,13 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from tcm import __version__
 from tcm.errors import InputError
-from tcm.training.run_folder import Run, environment, write_atomically
+from tcm.training.run_folder import FORMAT, Run
 
 
 @pytest.fixture
@@ -17,16 +18,16 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_same_configuration_continues_and_another_is_shown(run: Run):
-    del run._lock
+    run.release()
     Run(run.folder).start({"seed": 0, "data": {"cache": None}})
     with pytest.raises(InputError, match="seed: 0 -> 1"):
         Run(run.folder).start({"seed": 1, "data": {"cache": None}})
 
 
 def test_settings_that_do_not_change_the_result_may_change(run: Run):
-    del run._lock
+    run.release()
     Run(run.folder).start({"seed": 0, "data": {"cache": "elsewhere"}, "save_every": 7, "device": "cpu"})
-    assert json.loads(run.config_file.read_text()) == {"seed": 0, "data": {"cache": None}}
+    assert run.config() == {"seed": 0, "data": {"cache": None}}
 
 
 def test_a_process_killed_at_its_first_write_leaves_a_usable_folder(tmp_path: Path):
@@ -35,7 +36,54 @@ def test_a_process_killed_at_its_first_write_leaves_a_usable_folder(tmp_path: Pa
     for name in (".lock", ".config.json.tmp"):
         (folder / name).write_text("")
     Run(folder).start({"seed": 0})
-    assert json.loads((folder / "config.json").read_text()) == {"seed": 0}
+    assert Run(folder).config() == {"seed": 0}
+
+
+def test_a_start_that_is_undone_leaves_an_empty_folder(run: Run):
+    run.require_images(["a", "b"])
+    run.write_environment("cpu")
+    run.undo_start()
+    assert list(run.folder.iterdir()) == []
+    Run(run.folder).start({"seed": 1})
+
+
+OTHER_WRITERS = [
+    (None, "a version of tcm before 0.2"),
+    ({"tcm": "9.1.0", "format": 9}, r"tcm 9\.1\.0 \(run format 9\)"),
+    ("nonsense", "a version of tcm before 0.2"),
+]
+
+
+@pytest.mark.parametrize(("written_by", "writer"), OTHER_WRITERS)
+def test_a_folder_of_another_version_is_refused(run: Run, written_by: object, writer: str):
+    run.release()
+    content = {"written_by": written_by, "seed": 0}
+    run.config_file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    message = rf"run was written by {writer}, but this is tcm {__version__} .*; use that version or a new `out`$"
+    for use in (run.config, lambda: Run(run.folder).start({"seed": 0})):
+        with pytest.raises(InputError, match=message):
+            use()
+
+
+@pytest.mark.parametrize(("written_by", "writer"), OTHER_WRITERS)
+def test_a_model_of_another_version_is_refused(run: Run, written_by: object, writer: str):
+    about = {"classes": ["a"]} if written_by is None else {"classes": ["a"], "written_by": written_by}
+    save_file({"w": torch.zeros(1)}, run.model_file, {"tcm": json.dumps(about)})
+    for use in (run.load_model, run.about_model):
+        with pytest.raises(InputError, match=rf"model\.safetensors was written by {writer}, but .* a new `out`$"):
+            use()
+
+
+def test_both_files_say_which_version_wrote_them(run: Run):
+    run.save_model({"w": torch.zeros(1)}, {})
+    assert json.loads(run.config_file.read_text())["written_by"] == {"tcm": __version__, "format": FORMAT}
+    assert f'\\"tcm\\": \\"{__version__}\\"'.encode() in run.model_file.read_bytes()
+
+
+def test_a_config_that_is_not_an_object_is_damaged(run: Run):
+    run.config_file.write_text("[]")
+    with pytest.raises(InputError, match=r"config\.json is damaged .*; restore it"):
+        run.config()
 
 
 def test_images_may_change_until_a_step_was_saved(run: Run):
@@ -43,39 +91,15 @@ def test_images_may_change_until_a_step_was_saved(run: Run):
         run.require_images(fingerprints)
     run.save_state({"step": 3})
     run.require_images(["a", "c"])
-    with pytest.raises(InputError, match="begun with other images"):
+    with pytest.raises(InputError, match="started with other images"):
         run.require_images(["a", "b"])
-    run.images_file.unlink()  # a run of an earlier version
+    run.images_file.unlink()  # lost
     run.require_images(["a", "b"])
 
 
 def test_two_processes_cannot_train_in_one_folder(run: Run):
     with pytest.raises(InputError, match="in use by another process"):
         Run(run.folder).start({"seed": 0, "data": {"cache": None}})
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path):
-    file = tmp_path / "a" / "file"
-    file.parent.mkdir()
-    write_atomically(file, b"old")
-    (file.parent / ".file.tmp").mkdir()  # the temporary file cannot be opened
-    with pytest.raises((InputError, IsADirectoryError)):
-        write_atomically(file, b"new")
-    assert file.read_bytes() == b"old"
-
-
-def test_links_and_pipes_stay_what_they_are(tmp_path: Path):
-    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
-    link.symlink_to(file)
-    write_atomically(link, b"through")
-    assert link.is_symlink()
-    assert file.read_bytes() == b"through"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_atomically(pipe, b"away")
-    assert os.read(reader, 9) == b"away"
-    os.close(reader)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
 
 
 def test_state_and_model_come_back(run: Run):
@@ -102,9 +126,3 @@ def test_a_metrics_line_cut_off_by_a_crash_is_dropped(run: Run):
     run.forget_metrics_after(2)
     run.append_metrics({"step": 3})
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
-
-
-def test_the_environment_tells_what_is_needed_to_repeat_a_run():
-    found = environment("cpu")
-    assert found["torch"] == torch.__version__.split("+")[0] or found["torch"] in torch.__version__
-    assert {"command", "commit", "python", "tcm", "device", "started"} <= found.keys()

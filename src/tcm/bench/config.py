@@ -12,7 +12,7 @@ from tcm.methods import METHODS, MethodConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.method import Recipe
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 
 DIGITS = "digits"
 MECHANISMS: Form = "paper"  # the form of stage 1

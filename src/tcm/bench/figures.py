@@ -24,7 +24,8 @@ from tcm.figures.svg import inline_svg, write_figure
 from tcm.mechanisms.gallery import run_galleries
 from tcm.methods import DEFAULT
 from tcm.progress import ProgressDisplay
-from tcm.training.run_folder import Run, make_folder, read_json, write_atomically
+from tcm.training.files import make_folder, write_atomically
+from tcm.training.run_folder import Run
 
 IMAGES = 6  # in the figures that show some
 SUFFIXES = (".png", ".svg")
@@ -155,7 +156,7 @@ def _picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[Plan]:
 def _distance_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
     """Of the mechanisms of every pair of domains that watched how near they come."""
     found = dict.fromkeys(mechanisms_of(runs, run.task, k) for run in runs)
-    watched = [folder for folder in found if folder and read_json(folder / "config.json")["watch"]["images"]]
+    watched = [folder for folder in found if folder and Run(folder).config()["watch"]["images"]]
     return [
         Plan(
             f"distances-{folder.parent.name}",

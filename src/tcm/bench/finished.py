@@ -39,7 +39,7 @@ def finished_runs(benchmark: str, out: Path) -> list[SuiteRun]:
 
 def suite_run(benchmark: str, out: Path, folder: Path) -> SuiteRun:
     """The run in a folder, as its own files describe it."""
-    config, found = read_json(folder / "config.json"), read_json(folder / "evaluation.json")
+    config, found = Run(folder).config(), read_json(folder / "evaluation.json")
     task = task_of(benchmark_name(benchmark), found["source"]["name"], found["target"]["name"])
     return SuiteRun(
         folder,

@@ -23,9 +23,10 @@ from tcm.methods import METHODS, MethodConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.report.page import template, write_page
 from tcm.report.selection import EXPLAINED
-from tcm.results.formats import head, sections
-from tcm.results.store import KEY
-from tcm.results.table import ORACLE, ResultRow, ResultTable, Setting, settings_of
+from tcm.results.formats import html_table
+from tcm.results.identity import grouped
+from tcm.results.store import KEY, ResultRow
+from tcm.results.table import ORACLE, ResultTable, row_identities, row_labels
 from tcm.training.run_folder import Run, read_json
 
 LAST = "last"  # the rule of all that is reported
@@ -98,7 +99,7 @@ def write_suite_report(
     figures = suite_figures(out, runs, k, config.device, quiet)
     page = template("suite.html.jinja").render(
         facts=suite_facts(rows),
-        tables=[(table, head(table), sections(table)) for table in tables],
+        tables=[(table, Markup(html_table(table))) for table in tables],
         failed=failed,
         rules=rule_rows(rows),
         held_out=config.held_out,
@@ -152,17 +153,15 @@ def rule_rows(rows: Sequence[ResultRow]) -> list[RuleRow]:
 
 def settings_rows(rows: Sequence[ResultRow]) -> list[SettingsRow]:
     """A row for each of our lines, by its name in the table."""
-    lines: dict[Setting, list[ResultRow]] = {}
     reported = [row for row in rows if row["selection"] == LAST]
-    for row, setting in zip(reported, settings_of(reported), strict=True):
-        lines.setdefault(setting, []).append(row)
+    lines = grouped(reported, row_identities(reported))
     found = []
-    for setting, members in lines.items():
+    for (identity, members), name in zip(lines.items(), row_labels(list(lines)), strict=True):
         configs: list[dict[str, Any]] = [json.loads(member["config"]) for member in members]
         stage_1 = sorted({(config.get("mechanisms") or {}).get("steps") or 0 for config in configs} - {0})
-        steps, batch = (configs[0][name] for name in ("steps", "batch"))
+        steps, batch = (configs[0][key] for key in ("steps", "batch"))
         ends = " to ".join(f"{number:,}" for number in dict.fromkeys([*stage_1[:1], *stage_1[-1:]]))
-        found.append(SettingsRow(setting.name(lines), len(members), steps, batch, setting.k, ends))
+        found.append(SettingsRow(name, len(members), steps, batch, identity.k, ends))
     return found
 
 
@@ -170,7 +169,7 @@ def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
     """What the methods of these runs cost on their backbone."""
     try:
         first = runs[0].folder
-        backbone = from_json(BackboneConfig, read_json(first / "config.json")["backbone"])
+        backbone = from_json(BackboneConfig, Run(first).config()["backbone"])
         classes = len(read_json(first / "evaluation.json")["classes"])
         # The weights' file may be gone, and what is in it costs nothing.
         found = count_costs(replace(backbone, weights=None), classes, k, methods_of(runs))
@@ -183,7 +182,7 @@ def methods_of(runs: Sequence[SuiteRun]) -> dict[str, MethodConfig]:
     """The methods of the runs, each with the settings of its first run."""
     first = {run.method: run.folder for run in reversed(runs)}
     return {
-        name: from_json(config, read_json(first[name] / "config.json")["method"], str(first[name]))
+        name: from_json(config, Run(first[name]).config()["method"], str(first[name]))
         for name, config in METHODS.items()
         if name in first
     }

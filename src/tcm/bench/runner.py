@@ -1,14 +1,16 @@
-"""Runs a suite: every job in a process of its own, nothing finished twice, a failure told and the rest gone on with."""
+"""Runs a suite: every job in a process of its own. Failures are reported, and the other jobs continue.
 
+Repeating a suite continues it: finished jobs are not run again.
+"""
+
+import multiprocessing
 import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterable
-from contextlib import closing
-from multiprocessing import connection, forkserver, get_context
-from multiprocessing.context import ForkServerProcess
+from collections.abc import Callable, Iterable
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,116 +26,140 @@ from tcm.mechanisms.train import KIND, MechanismsConfig, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.progress import ProgressDisplay
 from tcm.results.store import add_rows, row
-from tcm.training.loop import stop_requests
-from tcm.training.run_config import require_device
-from tcm.training.run_folder import Run, lock, make_folder
+from tcm.training.device import cpu_count, require_device
+from tcm.training.files import lock, make_folder
+from tcm.training.run_folder import Run
+from tcm.training.stop_requests import stop_requests
 
 STORE = "results.csv"
-MOST_JOBS = 8
-LOOK_EVERY = 0.3  # seconds
+MAX_JOBS = 8  # at once, unless more are asked for
+POLL_SECONDS = 0.3
 
 
 class SuiteResult(NamedTuple):
-    """What became of a suite."""
+    """The outcome of a suite."""
 
     store: Path  # the rows of all finished runs
-    finished: list[Path]  # folders of stage 2's runs, in the order of the suite
-    failed: dict[str, str]  # by the job's name, what its process said last
+    finished: list[Path]  # run folders of stage 2, in the order of the suite
+    failed: dict[str, str]  # by the job's name, the reason
 
 
 def run_suite(
-    benchmark: str, config: SuiteConfig, settings: Any, out: Path, at_once: int | None = None, quiet: bool = False
+    benchmark: str, config: SuiteConfig, settings: Any, out: Path, jobs: int | None = None, quiet: bool = False
 ) -> SuiteResult:
-    """Runs what is left to do of a suite below `out`, so many jobs at once, and keeps a row of every finished run.
+    """Runs the unfinished jobs of a suite below `out` and stores a row of every finished run.
 
-    `settings` are the methods' (`method_settings`).
+    `settings` are those of the methods (`method_settings`); `jobs` is the number of jobs at once.
     """
     out = Path(os.path.abspath(out.expanduser()))
-    if at_once is not None and at_once < 1:
-        raise InputError(f"--jobs is {at_once}; give 1 or more")
+    if jobs is not None and jobs < 1:
+        raise InputError("jobs", f"is {jobs}; give 1 or more")
     require_device(config.device)
     benchmark = suite_benchmark(benchmark)
-    jobs = plan_jobs(benchmark, config, settings, out)
+    planned = plan_jobs(benchmark, config, settings, out)
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
-    at_once = at_once or (1 if on_gpu else min(len(os.sched_getaffinity(0)), MOST_JOBS))
+    at_once = jobs or (1 if on_gpu else min(cpu_count(), MAX_JOBS))
     make_folder(out)
-    with closing(lock(out)):
-        for job in jobs:
-            require_same(job, out)
-        done = {job.name for job in jobs if is_finished(job, out)}
-        keep_rows(benchmark, out, (job for job in jobs if job.name in done))
-        # One thread each: the number of threads is part of a result on a CPU.
-        failed = work_off(benchmark, jobs, done, out, at_once, threads=0 if on_gpu else 1, quiet=quiet)
-    return SuiteResult(out / STORE, [out / job.name for job in jobs if job.method and job.name in done], failed)
+    with lock(out):
+        for job in planned:
+            require_same_config(job, out)
+        # One thread each: on a CPU the number of threads changes the last bits of a result.
+        queue = JobQueue(benchmark, planned, out, at_once, threads=0 if on_gpu else 1)
+        store_rows(benchmark, out, (job for job in planned if job.name in queue.done))
+        queue.run(quiet)
+    finished = [out / job.name for job in planned if job.method and job.name in queue.done]
+    return SuiteResult(out / STORE, finished, queue.failed)
 
 
-def work_off(
-    benchmark: str, jobs: list[Job], done: set[str], out: Path, at_once: int, *, threads: int, quiet: bool
-) -> dict[str, str]:
-    """Runs the jobs that are not `done`, adds their names to it, and tells what those said that failed."""
-    waiting = [job for job in jobs if job.name not in done]
-    running: dict[ForkServerProcess, Job] = {}
-    failed: dict[str, str] = {}
-    start_server()
-    with stop_requests() as stop, ProgressDisplay("suite", len(jobs), unit="run", done=len(done), quiet=quiet) as show:
-        try:
-            while (waiting or running) and not stop.requested:
-                for job in [job for job in waiting if job.needs in failed]:
-                    failed[job.name] = f"{job.needs} failed"
-                    waiting.remove(job)
-                ready = [job for job in waiting if not job.needs or job.needs in done]
-                for job in ready[: at_once - len(running)]:
-                    waiting.remove(job)
-                    running[started(job, out, threads)] = job
-                connection.wait([process.sentinel for process in running], LOOK_EVERY)
-                for process in [process for process in running if not process.is_alive()]:
-                    job = running.pop(process)
-                    if process.exitcode == 0:
-                        done.add(job.name)
-                        keep_rows(benchmark, out, [job])
-                    else:
-                        failed[job.name] = last_words(log_of(job, out), process.exitcode)
-                show.update(len(done) + len(failed), ", ".join(job.name for job in running.values()))
-            for process in running:
-                process.terminate()  # it finishes its step and saves
-            for process in running:
-                process.join()
-        finally:
-            for process in running:
-                process.kill()
-        if stop.requested:
-            saved = f"stopped with {len(done)} of {len(jobs)} runs finished in {out}"
-            raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
-    return failed
+class JobQueue:
+    """The jobs of a suite: waiting, running, done or failed."""
+
+    def __init__(self, benchmark: str, jobs: list[Job], out: Path, at_once: int, *, threads: int):
+        self.benchmark, self.out, self.at_once, self.threads = benchmark, out, at_once, threads
+        self.total = len(jobs)
+        self.done = {job.name for job in jobs if is_finished(job, out)}
+        self.waiting = [job for job in jobs if job.name not in self.done]
+        self.running: dict[BaseProcess, Job] = {}
+        self.failed: dict[str, str] = {}  # by the job's name, the reason
+
+    def run(self, quiet: bool = False) -> None:
+        """Runs all waiting jobs; Ctrl-C or SIGTERM stops and saves those that are running."""
+        self.new_process = process_type()
+        progress = ProgressDisplay("suite", self.total, unit="run", done=len(self.done), quiet=quiet)
+        with stop_requests() as stop, progress as display:
+            try:
+                while (self.waiting or self.running) and not stop.requested:
+                    self.start_ready()
+                    connection.wait([process.sentinel for process in self.running], POLL_SECONDS)
+                    self.collect_ended()
+                    names = ", ".join(job.name for job in self.running.values())
+                    display.update(len(self.done) + len(self.failed), names)
+                self.stop_running()
+            finally:
+                for process in self.running:
+                    process.kill()
+            if stop.requested:
+                saved = f"stopped with {len(self.done)} of {self.total} runs finished in {self.out}"
+                raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
+
+    def start_ready(self) -> None:
+        """Starts as many jobs as may run at once; a job that needs a failed one fails."""
+        for job in [job for job in self.waiting if job.needs in self.failed]:
+            self.failed[job.name] = f"{job.needs} failed"
+            self.waiting.remove(job)
+        ready = [job for job in self.waiting if not job.needs or job.needs in self.done]
+        for job in ready[: self.at_once - len(self.running)]:
+            self.waiting.remove(job)
+            process = self.new_process(target=run_in_process, args=(job, self.out, self.threads))
+            process.start()
+            self.running[process] = job
+
+    def collect_ended(self) -> None:
+        """Stores the rows of jobs that have finished, and the reasons of those that have failed."""
+        for process in [process for process in self.running if not process.is_alive()]:
+            job = self.running.pop(process)
+            if process.exitcode == 0:
+                self.done.add(job.name)
+                store_rows(self.benchmark, self.out, [job])
+            else:
+                self.failed[job.name] = failure_reason(log_file(job, self.out), process.exitcode)
+
+    def stop_running(self) -> None:
+        """Asks the running jobs to finish their step and save, and waits for them.
+
+        Windows has no such request: there they end at once, and lose the steps since they last saved.
+        """
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            process.join()
 
 
-def start_server() -> None:
-    """Starts the process that jobs are forked from: it has imported everything and does nothing else.
+def process_type() -> Callable[..., BaseProcess]:
+    """Processes that are forked from a server that has imported everything; on Windows, which cannot fork, new ones."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn").Process
+    from multiprocessing import forkserver
 
-    It ignores SIGTERM, as it does Ctrl-C: a signal to the whole process group is for the suite, and jobs that lose the
-    server end at once, without saving.
-    """
-    get_context("forkserver").set_forkserver_preload([__name__])
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the server inherits that
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    # The server inherits that SIGTERM is ignored, and it ignores Ctrl-C by itself. A signal to the whole process group
+    # is for the suite: jobs without their server would end at once, without saving.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGTERM, before)
+    return context.Process
 
 
-def started(job: Job, out: Path, threads: int) -> ForkServerProcess:
-    """The job's process."""
-    process = get_context("forkserver").Process(target=perform, args=(job, out, threads))
-    process.start()
-    return process
-
-
-def perform(job: Job, out: Path, threads: int) -> None:
-    """Carries a job out in a process of its own, which writes to a log and ends when the suite does."""
-    os.setsid()  # Ctrl-C reaches the suite alone, which then asks its jobs to stop
+def run_in_process(job: Job, out: Path, threads: int) -> None:
+    """Runs a job in its own process, which writes to a log and ends when the suite does."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C reaches only the suite, which then asks its jobs to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-    log = log_of(job, out)
+    threading.Thread(target=exit_with_suite, daemon=True).start()
+    log = log_file(job, out)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
@@ -141,7 +167,7 @@ def perform(job: Job, out: Path, threads: int) -> None:
     if threads:
         torch.set_num_threads(threads)
     try:
-        carry_out(job, out / job.name)
+        run_job(job, out / job.name)
     except InputError as error:
         print(f"error: {printable(in_suite_fields(job, error))}", file=sys.stderr)
         sys.exit(2)
@@ -150,17 +176,15 @@ def perform(job: Job, out: Path, threads: int) -> None:
         sys.exit(128 + stopped.signal_number)
 
 
-def end_with(parent: int) -> None:
-    """Ends this process when the one that it was forked from is gone, as that is with the suite.
-
-    Another suite may go on with the run.
-    """
-    while os.getppid() == parent:
-        time.sleep(LOOK_EVERY)
+def exit_with_suite() -> None:
+    """Ends this process when the suite's process has ended: another suite may then continue the run."""
+    suite = multiprocessing.parent_process()
+    assert suite is not None
+    suite.join()
     os._exit(1)
 
 
-def carry_out(job: Job, folder: Path) -> None:
+def run_job(job: Job, folder: Path) -> None:
     """Stage 1 with all its counterfactuals, or stage 2."""
     if isinstance(job.config, MechanismsConfig):
         train_mechanisms(job.config, folder)
@@ -171,22 +195,22 @@ def carry_out(job: Job, folder: Path) -> None:
 
 def is_finished(job: Job, out: Path) -> bool:
     """Whether there is nothing left to do."""
-    whole = Run(out / job.name).finished
-    if job.method or not whole:
-        return whole
+    finished = Run(out / job.name).finished
+    if job.method or not finished:
+        return finished
     return all((out / job.name / "transported" / side / "index.json").exists() for side in ("source", "target"))
 
 
-def require_same(job: Job, out: Path) -> None:
+def require_same_config(job: Job, out: Path) -> None:
     """An error if the job's folder holds a run of another configuration."""
     run = Run(out / job.name)
     if run.exists:
         kind = {"method_name": job.method} if job.method else {"kind": KIND}
-        run.require_same({**kind, **to_json(job.config.resolved())})
+        run.require_same_config({**kind, **to_json(job.config.resolved())})
 
 
-def keep_rows(benchmark: str, out: Path, jobs: Iterable[Job]) -> None:
-    """Adds the rows of finished runs of stage 2 to the store: one for every rule that can choose among its models."""
+def store_rows(benchmark: str, out: Path, jobs: Iterable[Job]) -> None:
+    """Adds the rows of finished runs of stage 2 to the store: one for every rule that can select a model of the run."""
     rows = []
     for job in jobs:
         if job.method:
@@ -198,21 +222,21 @@ def keep_rows(benchmark: str, out: Path, jobs: Iterable[Job]) -> None:
                 except InputError:
                     continue  # no labels for the oracle, or a score that was not finite
                 rows.append(row(folder, rule, step, benchmark))
-    # A store that is there is read even if nothing is to be added: a wrong one is found before the work.
+    # An existing store is read even if there is nothing to add: a wrong one is found before the work.
     if rows or (out / STORE).exists():
         add_rows(out / STORE, rows)
 
 
-def log_of(job: Job, out: Path) -> Path:
-    """What the job's process says."""
+def log_file(job: Job, out: Path) -> Path:
+    """The output of the job's process."""
     return out / "logs" / f"{job.name.replace('/', '-')}.log"
 
 
-def last_words(log: Path, exit_code: int | None) -> str:
+def failure_reason(log: Path, exit_code: int | None) -> str:
     """The last line of a failed job's log, without "error: "."""
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    said = [line.strip() for line in lines if line.strip()]
-    if said and exit_code != -9:
-        return f"{printable(said[-1].removeprefix('error: '))} ({log})"
-    ended = "was killed, perhaps for want of memory" if exit_code == -9 else f"ended with {exit_code}"
+    written = [line.strip() for line in lines if line.strip()]
+    if written and exit_code != -9:
+        return f"{printable(written[-1].removeprefix('error: '))} ({log})"
+    ended = "was killed, perhaps because memory ran out" if exit_code == -9 else f"ended with {exit_code}"
     return f"its process {ended} ({log})"

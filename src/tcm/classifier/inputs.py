@@ -56,7 +56,8 @@ def image_paths(folder: Path) -> list[str]:
     """The relative POSIX paths of all images below the folder, sorted; an error if there are none."""
     if paths := images_below(folder):
         return paths
-    raise InputError(f"{printable(folder)} holds no images (jpg, png, webp, bmp, gif, tif); give the folder that does")
+    found = f"{printable(folder)} holds no images (jpg, png, webp, bmp, gif, tif)"
+    raise InputError(f"{found}; give the folder that holds them")
 
 
 def read_pixels(path: Path, size: int) -> Pixels | BadImage:

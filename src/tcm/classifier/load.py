@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tcm.classifier.evaluate import BATCH, predicted, probabilities
+from tcm.classifier.evaluate import BATCH, predict_images, probabilities
 from tcm.classifier.inputs import Images, Pixels, stored_pixels
 from tcm.classifier.train import Trained, load_trained
 from tcm.errors import explain_out_of_memory
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
-predicting = explain_out_of_memory("predicting", "free some, or try `device` cpu")
+predicting = explain_out_of_memory("predicting", "free some, or set `device=cpu`")
 
 
 class Classifier:
@@ -59,11 +59,11 @@ class Classifier:
         return self.probabilities(stored_pixels(images, self.size), fast=fast)
 
     def features(self, images: Images, *, fast: bool = False) -> NDArray[np.float32]:
-        """What the last layer reads of the images: [n, width]."""
+        """The input of the last layer for the images: [n, width]."""
         answer = self.method.answer_fast if fast else self.method.answer
 
         def read(batch: Tensor) -> Tensor:
-            return predicted(self._fabric, answer, batch, self.crop).features
+            return predict_images(self._fabric, answer, batch, self.crop).features
 
         return _in_batches(read, stored_pixels(images, self.size))
 

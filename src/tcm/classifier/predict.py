@@ -1,4 +1,4 @@
-"""A finished run applied to a folder of new images."""
+"""Predictions of a finished run for a folder of new images."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,9 +16,9 @@ Prediction = tuple[str, str, float]  # path, class, confidence
 def predict_folder(
     run: Path, folder: Path, device: str, quiet: bool, fast: bool = False
 ) -> tuple[list[Prediction], list[tuple[str, str]]]:
-    """Path, class and confidence of every image below the folder, and path and reason of those that cannot be read.
+    """Path, class and confidence of every image below the folder; path and reason of every unreadable file.
 
-    `fast` asks for the method's prediction from the image alone.
+    `fast` predicts from the image alone, without its counterfactuals.
     """
     classifier = load_classifier(run, device)
     paths = image_paths(folder)

@@ -18,7 +18,7 @@ from tcm.errors import InputError
 from tcm.results.formats import FORMATS, Format, terminal
 from tcm.results.store import read_rows
 from tcm.results.table import result_tables
-from tcm.training.run_folder import write_atomically
+from tcm.training.files import write_atomically
 
 SUFFIXES = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 

@@ -14,7 +14,7 @@ from tcm.figures.embedding import embedding_figure
 from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.svg import format_of, write_figure
 from tcm.mechanisms.gallery import run_galleries
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 
 
 def write(draw: Callable[[], Figure], out: Path, quiet: bool) -> int:

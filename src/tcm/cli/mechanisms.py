@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from tcm.cli.app import with_options
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
@@ -16,7 +17,7 @@ from tcm.mechanisms.transport import transport as transport_run
 from tcm.mechanisms.transport import win_shares
 from tcm.mechanisms.usage import remarks
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
+from tcm.training.device import Device
 from tcm.training.run_folder import Run
 
 
@@ -49,9 +50,9 @@ def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> 
     last = [row for row in rows if "loss/critics" in row][-1]
     sides: dict[Side, list[float]] = {side: [last[f"wins/{side}/{number}"] for number in numbers] for side in SIDES}
     Console().print(wins_table("share of wins, last rows", sides))
-    count = [row for row in rows if "dead" in row][-1]
+    count = [row for row in rows if "unused" in row][-1]
     for remark in remarks(count, numbers):
-        print(remark)
+        print(with_options(remark))
     watched = [row for row in rows if "frechet/untouched" in row]
     if watched:
         Console().print(watch_table(watched, numbers))
@@ -128,10 +129,10 @@ def quality_table(found: Quality) -> Table:
     """One row per mechanism: the Frechet distances to both domains and, of digits, the shares that are still read."""
     columns = {
         f"distance to the {side}": [f"{distance:.2f}" for distance in (found.frechet.untouched, *distances)]
-        for side, distances in found.frechet.made.items()
+        for side, distances in found.frechet.transported.items()
     }
     if found.readability is not None:
-        for side, shares in found.readability.made.items():
+        for side, shares in found.readability.transported.items():
             all_shares = (found.readability.untouched[side], *shares)
             columns[f"digits read, to the {side}"] = [f"{100 * share:.1f} %" for share in all_shares]
     table = Table("", *columns, title="Frechet distances: less is nearer")

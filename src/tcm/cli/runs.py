@@ -15,8 +15,8 @@ from tcm.classifier.train import evaluate_run
 from tcm.cli.show import require_writable, scores_table
 from tcm.errors import printable
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.run_config import Device
-from tcm.training.run_folder import write_atomically
+from tcm.training.device import Device
+from tcm.training.files import write_atomically
 
 
 def evaluate(run: Path, device: Device = "auto", quiet: bool = False) -> int:

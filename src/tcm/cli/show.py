@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
-from tcm.classifier.selection import collapse
+from tcm.classifier.selection import collapse_warning
 from tcm.errors import InputError, printable
 from tcm.methods.tcm.proxy import head_metrics, head_remarks
-from tcm.training.run_folder import Run, is_replaced, read_json
+from tcm.training.files import can_be_replaced
+from tcm.training.run_folder import Run, read_json
 
 
 def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
@@ -31,14 +32,14 @@ def print_remarks(run: Path) -> None:
     """What is wrong with the run's predictions or its causal head, one line each; nothing where all is well."""
     rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
     found = head_metrics(rows)
-    for remark in filter(None, [collapse(rows, len(classes)), *(head_remarks(found) if found else [])]):
+    for remark in filter(None, [collapse_warning(rows, len(classes)), *(head_remarks(found) if found else [])]):
         print(remark)
 
 
 def require_writable(file: Path, field: str) -> None:
     """Finds out before the work whether its result can be written, without touching a file that is there."""
     place = os.path.realpath(file)
-    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * is_replaced(file)
+    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * can_be_replaced(file)
     if os.path.isdir(file) or not all(os.access(path, os.W_OK) for path in needed):
         reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
         raise InputError(field, f"{file} cannot be written: {reason}; choose another file")

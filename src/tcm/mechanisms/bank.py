@@ -11,7 +11,7 @@ from torch.optim import Adam, Optimizer
 from tcm.data.batch import Batch
 from tcm.errors import InputError
 from tcm.mechanisms.competition import Terms, random_assignment, winners
-from tcm.mechanisms.components import COMPONENTS, allotted, components, prices
+from tcm.mechanisms.components import COMPONENTS, component_shares, components, prices
 from tcm.mechanisms.pair import SIDES, Mechanism, Side, compiled_network, opposite, run_network
 from tcm.mechanisms.pool import ImagePool
 from tcm.nn.critic import Critic, CriticConfig
@@ -80,7 +80,7 @@ class MechanismBank(Learner):
     """k mechanisms that compete for every image, and one critic per domain that judges them all."""
 
     lr_fields = ("bank.lr", "bank.critic_lr")
-    worth_compiling = 500
+    min_steps_to_compile = 500
     moved: Tensor
     wins: Tensor
     idle: Tensor
@@ -262,7 +262,7 @@ class MechanismBank(Learner):
     def priced(self) -> Tensor:
         """What a change costs in each band: [origin, mechanism, component]."""
         moved = self.moved[:, self.living]
-        belongs = allotted((moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).sum(dim=0))
+        belongs = component_shares((moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).sum(dim=0))
         price = torch.zeros_like(self.moved)
         price[:, self.living] = torch.stack([prices(amount, belongs) for amount in moved])
         return price

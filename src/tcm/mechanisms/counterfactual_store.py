@@ -1,16 +1,14 @@
-"""The counterfactuals of a domain's images on disk: the folder in which the two stages meet.
+"""The counterfactuals of a domain's images on disk: written by stage 1, read by stage 2.
 
 images.npy [n, k, size, size, 3], winner.npy [n] and losses.npy [n, k] have the order of the original store: image i and
-its counterfactuals are found by one number. index.json is written last, so it means that the folder is whole; until
-then progress.json says how many images are done.
+its counterfactuals have the same number. index.json is written last: it means that the folder is complete. Until then
+progress.json holds the number of images that are done.
 """
 
-import io
 import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,24 +19,24 @@ from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.errors import InputError, printable
-from tcm.training.run_folder import holds_files, make_folder, write_atomically
+from tcm.training.files import holds_files, make_folder, write_atomically
 
-FORMAT = 1  # raising it makes older folders be refused
+FORMAT = 1  # with another number, older folders are refused
 
 
 @dataclass(frozen=True)
 class CounterfactualIndex:
-    """What index.json holds: which mechanisms made which counterfactuals of which images."""
+    """The content of index.json: which mechanisms made which counterfactuals of which images."""
 
-    run: str  # the folder of the mechanisms, to be told in messages
+    run: str  # the folder of the mechanisms, for messages
     mechanisms: str  # a hash of their weights
     domain: str  # name of the domain that the originals are from
-    other: str  # name of the domain that they were carried to
+    other: str  # name of the domain that they were transported to
     originals: str  # the fingerprint of the original store
     images: int
     k: int
     size: int
-    batch: int  # images that went through the networks together: with others the last bits would differ
+    batch: int  # images that go through the networks together: another number changes the last bits
     format: int = FORMAT
 
     @property
@@ -51,13 +49,13 @@ class CounterfactualIndex:
         }
 
     def mismatch(self, wanted: dict[str, Any]) -> str | None:
-        """In what this differs from the wanted fields, in words; None where it does not."""
+        """The first difference from the wanted fields, in words; None if there is none."""
         words = {
             "format": "has format {} instead of {}",
             "size": "holds images of side {} instead of {}",
             "images": "holds the counterfactuals of {} images instead of {}",
             "k": "holds {} counterfactuals of each image instead of {}",
-            "originals": "was made of other images, or of these under other paths",
+            "originals": "was made from other images, or from these under other paths",
             "mechanisms": f"was made by other mechanisms, those of {printable(self.run)}",
         }
         differing = (name for name in words if name in wanted and getattr(self, name) != wanted[name])
@@ -66,10 +64,10 @@ class CounterfactualIndex:
 
 @dataclass(frozen=True)
 class CounterfactualArrays:
-    """The counterfactuals of one domain. They are shared with the files: read them, never write to them."""
+    """The counterfactuals of one domain. They share memory with the files: do not write to them."""
 
     images: Tensor  # uint8 [n, k, size, size, 3], memory-mapped: M_i(x_s) of a source, M_i^-1(x_t) of a target
-    winner: Tensor  # int64 [n], the mechanism with the smallest loss (Eq. 2)
+    winner: Tensor  # int64 [n], the mechanism with the smallest loss (TCM Eq. (2))
     losses: Tensor  # float32 [n, k]
     index: CounterfactualIndex
 
@@ -77,10 +75,10 @@ class CounterfactualArrays:
 def open_counterfactuals(
     folder: Path, store: ImageStore, k: int | None = None, mechanisms: str | None = None, run: Path | None = None
 ) -> CounterfactualArrays:
-    """The counterfactuals in `folder` of that store's images; an error unless they are whole and of these images.
+    """The counterfactuals in `folder` of the store's images; an error unless they are complete and of these images.
 
-    `k` and `mechanisms`, if given, are the number and the hash of those that must have made them, and `run` is where
-    they are now: the index tells where they were.
+    `k` and `mechanisms`, if given, are the number and the hash of the mechanisms that must have made them. `run` is the
+    folder of these mechanisms now; the index holds the folder at that time.
     """
     index, done = read_index(folder)
     if index is None:
@@ -100,23 +98,23 @@ def open_counterfactuals(
         found = f"{printable(folder)} is not finished: {done} of {index.images} images are transported"
         raise InputError(f"{found}; {again}")
     try:
-        arrays = {name: _opened(folder / f"{name}.npy", *kind) for name, kind in index.arrays.items()}
+        arrays = {name: torch.from_numpy(_mapped(folder / f"{name}.npy", *kind)) for name, kind in index.arrays.items()}
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or printable(error)
         raise InputError(f"{printable(folder)} is damaged: {reason}; delete the folder and {again}") from error
     return CounterfactualArrays(arrays["images"], arrays["winner"], arrays["losses"], index)
 
 
-def _opened(file: Path, kind: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
-    # Copy on write: torch wants memory it could write to, and the file stays as it is.
+def _mapped(file: Path, kind: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap:
+    # Copy on write: torch wants writable memory, and the file must not change.
     array = np.lib.format.open_memmap(file, mode="c")
     if array.shape != shape or array.dtype != kind:
         raise ValueError(f"{file.name} does not hold {kind} {list(shape)}")
-    return torch.from_numpy(array)
+    return array
 
 
 def read_index(folder: Path) -> tuple[CounterfactualIndex | None, int | None]:
-    """The index of a folder, None if it has none; and how many images are done, None if all are."""
+    """The index of a folder, None if it has none; and the number of images that are done, None if all are."""
     for name in ("index.json", "progress.json"):
         try:
             content = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -132,7 +130,7 @@ def read_index(folder: Path) -> tuple[CounterfactualIndex | None, int | None]:
 
 
 class CounterfactualWriter:
-    """Fills a folder in order, from where an earlier process stopped; `finish` makes it whole. Close it in the end."""
+    """Writes the rows of a folder in order, from where an earlier process stopped. In the end, call `close`."""
 
     def __init__(self, folder: Path, index: CounterfactualIndex):
         self.folder, self.index, self.done, self.finished = folder, index, 0, False
@@ -140,9 +138,10 @@ class CounterfactualWriter:
         found, done = read_index(folder)
         foreign = found.mismatch(asdict(index)) if found else None
         if foreign:
-            raise InputError(f"{printable(folder)} {foreign}; delete it or choose another --out")
+            raise InputError(f"{printable(folder)} {foreign}; delete it or choose another `out`")
         if found is None and folder.is_dir() and holds_files(folder):
-            raise InputError(f"{printable(folder)} holds other files and no transported images; choose another --out")
+            reason = f"{printable(folder)} is not empty and holds no transported images"
+            raise InputError(f"{reason}; choose another `out`")
         self.finished = found is not None and done is None
         if self.finished:
             self.done = index.images
@@ -154,51 +153,51 @@ class CounterfactualWriter:
     def _open(self, is_new: bool) -> None:
         make_folder(self.folder)
         if is_new:
-            self._note()
+            self._write_progress()
         try:
             for name, kind in self.index.arrays.items():
                 self._columns.append(_Column(self.folder / f"{name}.npy", *kind))
         except OSError as error:
             self.close()
-            if not self.done:  # give back the room that was taken for nothing
+            if not self.done:  # free the space that was reserved in vain
                 shutil.rmtree(self.folder, ignore_errors=True)
             needed = sum(kind.itemsize * math.prod(shape) for kind, shape in self.index.arrays.values()) / 1e9
             found = f"{printable(self.folder)} cannot hold the {needed:.3g} GB of the transported images"
-            raise InputError(f"{found} ({error.strerror}); make room or choose another --out") from error
-        if not all(column.was_whole for column in self._columns):
+            raise InputError(f"{found} ({error.strerror}); free some space or choose another `out`") from error
+        if any(column.is_new for column in self._columns):
             self.done = 0
 
     def append(self, first: int, images: np.ndarray, winner: np.ndarray, losses: np.ndarray) -> None:
-        """Writes the next images' rows, from number `first`; a process that is killed right now has not done them."""
-        assert first == self.done, "rows come in order, and after rows that could not be written come none"
+        """Writes the rows of the next images, from number `first`. They count as done after `save`."""
+        assert first == self.done, "rows come in order, and none follow rows that could not be written"
         try:
             for column, rows in zip(self._columns, (images, winner, losses), strict=True):
                 column.write(self.done, rows)
         except OSError as error:
-            remedy = "free some space and repeat the command to go on"
+            remedy = "free some space and repeat the command to continue"
             raise InputError(f"{printable(self.folder)} could not be written ({error.strerror}); {remedy}") from error
         self.done += len(images)
 
     def save(self) -> None:
-        """From now on, the rows so far are done."""
+        """Makes the rows so far permanent: a process that is killed later does not lose them."""
         for column in self._columns:
-            os.fdatasync(column.descriptor)
-        self._note()
+            os.fsync(column.file.fileno())
+        self._write_progress()
 
     def finish(self) -> None:
-        """Makes the folder whole."""
+        """Completes the folder."""
         assert self.done == self.index.images
         self.save()
         write_atomically(self.folder / "index.json", json.dumps(asdict(self.index), indent=2).encode())
         (self.folder / "progress.json").unlink()
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         for column in self._columns:
-            os.close(column.descriptor)
+            column.file.close()
         self._columns = []
 
-    def _note(self) -> None:
+    def _write_progress(self) -> None:
         content = {**asdict(self.index), "done": self.done}
         write_atomically(self.folder / "progress.json", json.dumps(content, indent=2).encode())
 
@@ -206,30 +205,32 @@ class CounterfactualWriter:
 class _Column:
     """An array file of its final size, whose rows are written one after the other."""
 
-    def __init__(self, file: Path, kind: np.dtype[Any], shape: Sequence[int]):
-        header = io.BytesIO()
-        fields = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": tuple(shape)}
-        np.lib.format.write_array_header_1_0(header, fields)
-        self.start, self.row = header.tell(), kind.itemsize * math.prod(shape[1:])
-        size = self.start + self.row * shape[0]
-        self.was_whole = file.exists() and file.stat().st_size == size
-        self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    def __init__(self, path: Path, kind: np.dtype[Any], shape: tuple[int, ...]):
         try:
-            if not self.was_whole:
-                os.ftruncate(self.descriptor, size)
-                # Takes the room now: a disk that is too small is found out before the work, not hours into it.
-                os.posix_fallocate(self.descriptor, 0, size)
-            _write_all(self.descriptor, header.getbuffer(), 0)
+            array, self.is_new = _mapped(path, kind, shape), False
+        except (OSError, ValueError):  # missing or damaged
+            array, self.is_new = np.lib.format.open_memmap(path, "w+", kind, shape), True
+        self.start, self.row_bytes = array.offset, array.strides[0]
+        # Plain writes, not through the map: when the disk is full, the system kills a process that writes to a map.
+        self.file = path.open("r+b", buffering=0)
+        try:
+            if self.is_new:
+                self._reserve(array)
         except OSError:
-            os.close(self.descriptor)
+            self.file.close()
             raise
 
+    def _reserve(self, array: np.ndarray) -> None:
+        """Takes the room on the disk now: a full disk is found before the work, not hours into it."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.file.fileno(), self.start, array.nbytes)
+        else:
+            for row in range(len(array)):
+                self.write(row, np.zeros_like(array[:1]))
+
     def write(self, first: int, rows: np.ndarray) -> None:
-        _write_all(self.descriptor, np.ascontiguousarray(rows).data.cast("B"), self.start + first * self.row)
-
-
-def _write_all(descriptor: int, content: memoryview, offset: int) -> None:
-    # Plain writes: a memory map would answer a full disk by killing the process.
-    while content:
-        written = os.pwrite(descriptor, content, offset)
-        content, offset = content[written:], offset + written
+        """Writes the rows from number `first`."""
+        self.file.seek(self.start + first * self.row_bytes)
+        content = np.ascontiguousarray(rows).data.cast("B")
+        while content:
+            content = content[self.file.write(content) :]

@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
-from tcm.config import from_json, to_json
+from tcm.config import to_json
 from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
 from tcm.errors import InputError, explain_out_of_memory
-from tcm.mechanisms.bank import BankConfig, MechanismBank
+from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.distance import Watch, WatchConfig
 from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.usage import UsageCounter
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
+from tcm.training.device import free_memory
 from tcm.training.loop import LESS_MEMORY, training_loop
-from tcm.training.run_config import RunConfig, free_memory, open_run, open_stream, place, require_usable
-from tcm.training.run_folder import Run
+from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
 MOST = 8  # mechanisms with which `k` auto starts
@@ -88,22 +88,15 @@ class MechanismsConfig(RunConfig):
 
     def resolved(self) -> "MechanismsConfig":
         """This config with every default filled in; mistakes are found here, before anything is written."""
-        settled = self.settled(steps=500 if self.data.is_digits else 50_000)
+        settled = self.with_defaults(steps=500 if self.data.is_digits else 50_000)
         if self.most < 1:
             raise InputError("k", f"is {self.k}; give 1 or more mechanisms")
         # A warm-up or a pool of 0 means to do without.
         positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
-        require_usable(positive, "bank")
+        require_valid_numbers(positive, "bank")
         self.bank.require_usable(settled.data.view.crop)
         self.watch.require_usable()
         return settled
-
-
-class TrainedMechanisms(NamedTuple):
-    """A finished run of stage 1."""
-
-    config: MechanismsConfig
-    bank: MechanismBank
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
@@ -123,10 +116,10 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -
         classes = task.source.classes
         bank = config.bank.build(config.most, config.data.view.crop, config.schedule.steps, len(classes))
     except InputError:
-        run.take_back_start()
+        run.undo_start()
         raise
     run.write_environment(str(fabric.device))
-    place(fabric, bank, config)
+    prepare_learner(fabric, bank, config)
     title = f"mechanisms {task.source.name} ↔ {task.target.name}"
     usage = UsageCounter(bank, classes, drops=config.k == "auto")
     watch = Watch(fabric, bank, network, task, config.data.view.crop, config.watch.images) if network else dict
@@ -160,17 +153,3 @@ def require_room(config: MechanismsConfig, room: float) -> None:
     if config.most * one > room:
         found = f"is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
         raise InputError("k", f"{found}; give a smaller `k` or `bank.generator.width`")
-
-
-def load_mechanisms(folder: Path) -> TrainedMechanisms:
-    """The mechanisms and critics of a finished run, on the CPU and in evaluation mode."""
-    tensors, about = Run(folder).load_model()
-    if about.get("kind") != KIND:
-        raise InputError(f"{folder} holds no mechanisms; name the --out of a tcm mechanisms run")
-    config = from_json(MechanismsConfig, about["config"], str(folder))
-    try:
-        bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
-        bank.load_weights(tensors)
-    except (KeyError, RuntimeError) as error:
-        raise InputError(f"{folder} holds weights that do not fit its configuration; train it again") from error
-    return TrainedMechanisms(config, bank.eval())

@@ -76,14 +76,14 @@ class Answer(NamedTuple):
 
     logits: Tensor  # [batch, classes]
     features: Tensor  # [batch, width], of the layer that the logits are read from
-    others: Mapping[str, Tensor] = MappingProxyType({})  # by name, logits to compare with: the model read in other ways
+    variants: Mapping[str, Tensor] = MappingProxyType({})  # name -> logits of another way to predict, to compare with
 
 
 class Method(Learner):
     """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
 
     lr_fields = ("method.recipe.lr",)
-    worth_compiling = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
+    min_steps_to_compile = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
 
     def __init_subclass__(cls, config: type[MethodConfig] | None = None) -> None:
         """Makes the class what `config` builds."""

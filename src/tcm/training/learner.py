@@ -1,4 +1,4 @@
-"""What the training loop knows of a model: the few methods it must have."""
+"""What the training loop needs of a model: four methods."""
 
 from abc import ABC, abstractmethod
 
@@ -9,10 +9,10 @@ from tcm.data.batch import Batch
 
 
 class Learner(nn.Module, ABC):
-    """A model that the one training loop can train. Its state is its parameters, buffers and optimizers."""
+    """A model that the training loop can train. Its state is its parameters, buffers and optimizers."""
 
-    rate_option: str  # the options that set its learning rates, in words, for the message when training diverges
-    worth_compiling: int  # steps after which the time that `accelerate` takes is earned back on a GPU
+    lr_fields: tuple[str, ...]  # fields of the run's config that set its learning rates, such as "method.recipe.lr"
+    min_steps_to_compile: int  # shorter runs on a GPU do not win back the time that `accelerate` takes
 
     @abstractmethod
     def build_optimizers(self) -> dict[str, Optimizer]:
@@ -20,12 +20,12 @@ class Learner(nn.Module, ABC):
 
     @abstractmethod
     def lr_factor(self, progress: float) -> float:
-        """What every initial learning rate is multiplied by at this progress in [0, 1]."""
+        """The factor of every initial learning rate at this progress in [0, 1]."""
 
     @abstractmethod
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
-        """One step of every optimizer; the losses by name, as detached scalars on the device."""
+        """Takes one step with every optimizer; the losses by name, as detached scalars on the device."""
 
     @abstractmethod
     def accelerate(self) -> None:
-        """Makes ready for a long run: compiles what is worth it."""
+        """Compiles the networks, for a long run."""

@@ -1,118 +1,70 @@
 """A run folder: config.json, images.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
 
-Every file is written whole or not at all, but for metrics.jsonl, which grows: a row that was cut off is not read.
+Every file is written whole or not at all. Only metrics.jsonl grows: a row that was cut off is not read.
 """
 
-import fcntl
 import io
 import json
-import os
-import platform
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
+from filelock import AcquireReturnProxy
 from torch import Tensor
 
+from tcm import __version__
 from tcm.config import differences
-from tcm.errors import InputError
+from tcm.errors import InputError, printable
+from tcm.training.environment import environment
+from tcm.training.files import holds_files, lock, make_folder, write_atomically
 
-# Settings that do not change what is computed: a run may go on with other values of these.
-FREE_KEYS = {"data.cache", "save_every", "device", "watch"}
-# What runs of one line or group may differ in beside the seed: compiled networks round differently, and how often
-# losses are written down changes no model.
-ALIKE_KEYS = {*FREE_KEYS, "compile", "log_every"}
-
-
-def is_free(key: str) -> bool:
-    """Whether a setting, or the group that it belongs to, does not change what is computed."""
-    return key in FREE_KEYS or key.split(".")[0] in FREE_KEYS
-
-
-def write_atomically(file: Path, content: bytes) -> None:
-    """Writes the file whole or not at all; a full disk leaves the previous content and one clear line.
-
-    A link stays, and what it leads to is replaced.
-    """
-    place = Path(os.path.realpath(file))
-    temporary = place.with_name(f".{place.name}.tmp")
-    try:
-        if not is_replaced(file):
-            with file.open("ab") as handle:
-                handle.write(content)
-            return
-        with temporary.open("wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, place)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(
-            f"{file} could not be written ({error.strerror}); what was there before is unharmed: "
-            "free some space and repeat the command to go on"
-        ) from error
+FORMAT = 2  # of run folders; with another number, older folders are refused
+WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
+# Settings that do not change the result: a run may be continued with other values of these.
+CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "watch"}
+# Settings in which runs of one configuration may differ, besides the seed: compiled networks round differently, and
+# how often losses are logged changes no model.
+IGNORED_KEYS = {*CHANGEABLE_KEYS, "compile", "log_every"}
 
 
-def is_replaced(file: Path) -> bool:
-    """Whether a new file takes the place of this one: devices, pipes and a command's own output are written to."""
-    is_stream = os.path.abspath(file).startswith(("/dev/std", "/dev/fd/"))  # a plain file where output goes to one
-    return not is_stream and (os.path.isfile(file) or not os.path.exists(file))
-
-
-def holds_files(folder: Path) -> bool:
-    """Whether the folder holds more than a lock and what a killed process was about to write."""
-    return any(not (name == ".lock" or (name[0] == "." and name.endswith(".tmp"))) for name in os.listdir(folder))
+def is_changeable(key: str) -> bool:
+    """Whether a run may be continued with another value of this setting, or of the group that it belongs to."""
+    return key in CHANGEABLE_KEYS or key.split(".")[0] in CHANGEABLE_KEYS
 
 
 def read_json(file: Path) -> Any:
-    """The parsed file; a missing or damaged one is the user's to know."""
+    """The content of a JSON file in a run folder; an error if it is missing or damaged."""
     try:
-        return json.loads(file.read_text())
+        return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        found = f"{file.parent} is no run folder: it has no {file.name}"
+        found = f"{file.parent} is not a run folder: it has no {file.name}"
         raise InputError(f"{found}; {run_to_name(file.parent)}") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{file} is damaged ({error}); restore it or start a new run in another --out") from error
+        raise InputError(f"{file} is damaged ({error}); restore it or start a new run in another `out`") from error
 
 
 def run_to_name(folder: Path) -> str:
-    """What to give instead of a folder that holds no run; the --out of tcm fit holds two."""
+    """What to give instead of a folder that is not of a run; the `out` of tcm fit holds two runs."""
     inside = [folder / name for name in ("classifier", "mechanisms") if (folder / name / "config.json").is_file()]
-    return f"name {' or '.join(map(str, inside))}" if inside else "name the --out of a run"
+    return f"name {' or '.join(map(str, inside))}" if inside else "name the `out` of a run"
 
 
-def make_folder(folder: Path) -> None:
-    """Makes the folder of an --out, unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {folder} cannot be made ({error.strerror}); choose another folder") from error
-
-
-def lock(folder: Path) -> io.TextIOWrapper:
-    """Keeps other processes out of the folder until the file that comes back is closed."""
-    try:
-        held = (folder / ".lock").open("w")
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(f"--out {folder} is in use by another process; wait for it or choose another") from error
-    except OSError as error:
-        raise InputError(f"--out {folder} cannot be written ({error.strerror}); choose another folder") from error
-    return held
+def require_format(written_by: Any, path: Path) -> None:
+    """An error if another version of tcm wrote `path`, in a format that this version cannot read."""
+    found = written_by if isinstance(written_by, dict) else {}
+    if found.get("format") == FORMAT:
+        return
+    version = f"tcm {found.get('tcm')} (run format {found.get('format')})" if found else "a version of tcm before 0.2"
+    this = f"this is tcm {__version__} (run format {FORMAT})"
+    raise InputError(f"{path} was written by {printable(version)}, but {this}; use that version or a new `out`")
 
 
 class Run:
-    """One training run on disk. Whoever opens it for training holds its lock."""
+    """One training run on disk. A process that trains holds its lock."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -122,11 +74,11 @@ class Run:
         self.model_file = folder / "model.safetensors"
         self.environment_file = folder / "environment.json"
         self.images_file = folder / "images.json"
-        self._lock: io.TextIOWrapper | None = None
+        self._lock: AcquireReturnProxy | None = None
 
     @property
     def finished(self) -> bool:
-        """The model is written last, so its file means that the run is whole."""
+        """Whether the run is complete: the model is written last."""
         return self.model_file.exists()
 
     @property
@@ -141,87 +93,109 @@ class Run:
         """Creates the folder, or checks that it holds a run of the same configuration; takes its lock."""
         make_folder(self.folder)
         if not self.exists and holds_files(self.folder):
-            raise InputError(f"--out {self.folder} holds other files and no run; choose a new or empty folder")
+            raise InputError("out", f"{self.folder} is not empty and holds no run; choose a new or empty folder")
         self._lock = lock(self.folder)
         if self.exists:
-            self.require_same(config)
+            self.require_same_config(config)
         else:
-            write_atomically(self.config_file, json.dumps(config, indent=2).encode())
+            content = {"written_by": WRITTEN_BY, **config}
+            write_atomically(self.config_file, json.dumps(content, indent=2).encode())
 
-    def require_same(self, config: dict[str, Any]) -> None:
-        """An error unless this run has that configuration, but for what does not change its result."""
-        found = differences(read_json(self.config_file), config)
-        changed = [line for line in found if not is_free(line.split(": ")[0])]
+    def release(self) -> None:
+        """Releases the lock. This also happens when the object is deleted and when the process ends."""
+        if self._lock:
+            self._lock.lock.release()
+            self._lock = None
+
+    def undo_start(self) -> None:
+        """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
+        if self.state_file.exists() or self.metrics_file.exists():
+            return
+        for file in (self.config_file, self.images_file, self.environment_file):
+            file.unlink(missing_ok=True)
+        with suppress(PermissionError):  # Windows: there the file is open, and goes when the lock is released
+            (self.folder / ".lock").unlink(missing_ok=True)
+        self.release()
+
+    def config(self) -> dict[str, Any]:
+        """The configuration that the run was started with; an error if another version of tcm wrote it."""
+        content = read_json(self.config_file)
+        if not isinstance(content, dict):
+            found = f"{self.config_file} is damaged (it does not hold a JSON object)"
+            raise InputError(f"{found}; restore it or start a new run in another `out`")
+        require_format(content.pop("written_by", None), self.folder)
+        return content
+
+    def require_same_config(self, config: dict[str, Any]) -> None:
+        """An error unless this run has that configuration; settings that do not change its result may differ."""
+        found = differences(self.config(), config)
+        changed = [line for line in found if not is_changeable(line.split(": ")[0])]
         if changed:
-            raise InputError(
-                f"--out {self.folder} holds a run with another configuration ({'; '.join(changed)}); "
-                "repeat that run's options or choose another folder"
-            )
+            reason = f"{self.folder} holds a run with another configuration ({'; '.join(changed)})"
+            raise InputError("out", f"{reason}; repeat that run's options or choose another folder")
 
     def require_images(self, fingerprints: list[str]) -> None:
-        """An error if steps were taken on other images than these; a run without any notes which they are."""
+        """An error if steps were taken on other images than these. A run without steps notes their fingerprints."""
         if not (self.state_file.exists() and self.images_file.exists()):
             write_atomically(self.images_file, json.dumps(fingerprints).encode())
         elif read_json(self.images_file) != fingerprints:
-            found = f"{self.folder} was begun with other images than its data holds now"
-            raise InputError(f"{found}; restore them or choose another --out")
+            found = f"{self.folder} was started with other images than its data holds now"
+            raise InputError(f"{found}; restore them or choose another `out`")
 
     def images(self) -> list[str] | None:
-        """The fingerprints of both domains' images that steps were taken on; None where there is no note of them."""
+        """The fingerprints of both domains' images that steps were taken on; None if they were not noted."""
         return read_json(self.images_file) if self.images_file.exists() else None
 
-    def take_back_start(self) -> None:
-        """Leaves no trace of a run that has saved nothing, so that the corrected command may use the folder."""
-        if self.state_file.exists() or self.metrics_file.exists():
-            return
-        for file in (self.config_file, self.images_file, self.environment_file, self.folder / ".lock"):
-            file.unlink(missing_ok=True)
-
     def save_state(self, state: dict[str, Any]) -> None:
-        """The checkpoint from which training goes on."""
+        """Writes the checkpoint from which training continues."""
         # Through memory, because torch turns a full disk into an error of its own.
         buffer = io.BytesIO()
         torch.save(state, buffer)
         write_atomically(self.state_file, buffer.getvalue())
 
     def load_state(self, device: torch.device) -> dict[str, Any] | None:
-        """The last checkpoint, or None where there is none yet."""
+        """The last checkpoint, or None if there is none yet."""
         if not self.state_file.exists():
             return None
         try:
             return torch.load(self.state_file, map_location=device, weights_only=True)
-        except Exception as error:  # torch names many reasons; to the user they are one
+        except Exception as error:  # torch has many reasons; for the user they are one
             raise InputError(
                 f"{self.state_file} is damaged and cannot be continued from; delete it to start this run again"
             ) from error
 
     def save_model(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        """Everything that `predict` needs in one file: the weights, and in its metadata what they are."""
+        """Everything that `predict` needs in one file: the weights, and their description as metadata."""
         # One key of metadata: with several their order, and so the file, would differ from run to run.
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_atomically(self.model_file, safetensors.torch.save(whole, {"tcm": json.dumps(about)}))
+        metadata = {"tcm": json.dumps({"written_by": WRITTEN_BY, **about})}
+        write_atomically(self.model_file, safetensors.torch.save(whole, metadata))
 
     def load_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The weights of a finished run and what they are."""
-        with self._opened_model() as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, _about(file)  # noqa: SIM118
+        """The weights of a finished run and their description; an error if another version of tcm wrote them."""
+        with self._opened_model() as (file, about):
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
 
     def about_model(self) -> dict[str, Any]:
-        """What the weights of a finished run are, without reading them."""
-        with self._opened_model() as file:
-            return _about(file)
+        """The description of a finished run's weights, without reading the weights."""
+        with self._opened_model() as (_, about):
+            return about
 
     @contextmanager
-    def _opened_model(self) -> Iterator[Any]:
-        # The model's file is enough: it may have been taken away from its run.
+    def _opened_model(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        # The file of the model is enough: it may have been moved out of its run folder.
         if not self.exists and not self.finished:
-            found = f"{self.folder} is no run folder: it has no config.json and no model.safetensors"
+            found = f"{self.folder} is not a run folder: it has no config.json and no model.safetensors"
             raise InputError(f"{found}; {run_to_name(self.folder)}")
         if not self.finished:
-            raise InputError(f"{self.folder} is not finished; repeat its command to go on")
+            raise InputError(f"{self.folder} is not finished; repeat its command to continue")
         try:
             with safetensors.safe_open(self.model_file, framework="pt") as file:
-                yield file
+                about = json.loads((file.metadata() or {})["tcm"])
+                require_format(about.pop("written_by", None), self.model_file)
+                yield file, about
+        except InputError:
+            raise
         except Exception as error:
             raise InputError(f"{self.model_file} is damaged; delete it and repeat the train command") from error
 
@@ -234,7 +208,7 @@ class Run:
             raise InputError(f"{self.metrics_file} could not be written ({error.strerror}); free some space") from error
 
     def metrics(self) -> list[dict[str, float]]:
-        """Every whole row; a line cut off by a crash, or damaged, is left out."""
+        """Every complete row; a line that was cut off by a crash, or is damaged, is left out."""
         if not self.metrics_file.exists():
             return []
         rows = []
@@ -249,49 +223,5 @@ class Run:
         write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def write_environment(self, device: str) -> None:
-        """What this run was made with, for whoever wants to repeat it."""
+        """Writes the versions, the device and the command of this process, for those who want to repeat the run."""
         write_atomically(self.environment_file, json.dumps(environment(device), indent=2).encode())
-
-
-def _about(file: Any) -> dict[str, Any]:
-    return json.loads((file.metadata() or {})["tcm"])
-
-
-def environment(device: str) -> dict[str, Any]:
-    """Versions, commit, device and command of this process."""
-    packages = ("tcm", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn")
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or platform.machine()
-    return {
-        "command": shlex.join(["tcm", *sys.argv[1:]]),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "python": platform.python_version(),
-        **{package: _version(package) for package in packages},
-        "platform": platform.platform(),
-        "device": device,
-        "device_name": name,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def commit() -> str | None:
-    """The git commit of this code, marked "+" when it was changed since; outside a checkout what TCM_COMMIT says."""
-    if os.environ.get("TCM_COMMIT"):
-        return os.environ["TCM_COMMIT"]
-    here = Path(__file__).parent
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True, timeout=20)
-        return done.stdout.strip()
-
-    try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

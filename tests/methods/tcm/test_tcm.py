@@ -30,8 +30,8 @@ from tcm.methods.tcm.tcm import TCM
 from tcm.methods.tcm.views import all_views
 from tcm.nn.losses import agreement
 from tcm.nn.schedules import ramp_up
+from tcm.training.device import make_fabric
 from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_config import make_fabric
 from tcm.training.run_folder import Run
 
 DEFAULT_TERMS = {"classification", "agreement", "alignment"}

@@ -19,15 +19,15 @@ from support.small_tcm import (
 )
 from torch import Tensor
 
-from tcm.classifier.evaluate import judged
+from tcm.classifier.evaluate import predict_task
 from tcm.methods.method import Method, Recipe
 from tcm.methods.tcm.tcm import TCM, averaged
-from tcm.training.run_config import make_fabric
+from tcm.training.device import make_fabric
 
 
 def variants(method: Method, images: Tensor) -> dict[str, Tensor]:
     answer = method.answer(images)
-    return {"": answer.logits, **answer.others}
+    return {"": answer.logits, **answer.variants}
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_source_images_are_predicted_without_mechanisms_and_target_images_with(f
     method = small(form).eval()
     images = torch.randint(256, (2, COUNT, 32, 32, 3), dtype=torch.uint8)
     task: Any = SimpleNamespace(source=SimpleNamespace(images=images[0]), target=SimpleNamespace(images=images[1]))
-    found = judged(make_fabric("cpu", "fp32"), method, task, 32)
+    found = predict_task(make_fabric("cpu", "fp32"), method, task, 32)
     seen = images.permute(0, 1, 4, 2, 3) / 255
     answers = method.answer_fast(seen[0]), method.answer(seen[1])
     for ours, its in zip(found, answers, strict=True):
         torch.testing.assert_close(ours.probabilities, its.logits.softmax(dim=1).detach())
         torch.testing.assert_close(ours.features, its.features.detach())
-        assert ours.others.keys() == its.others.keys()
-    assert "fast" in found.target.others
-    assert not found.source.others
+        assert ours.variants.keys() == its.variants.keys()
+    assert "fast" in found.target.variants
+    assert not found.source.variants
 
 
 def mean_prediction(method: TCM, views: list[Tensor]) -> Tensor:
