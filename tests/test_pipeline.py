@@ -5,13 +5,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from support.mistakes import draw_domain
 from torch import Tensor
 
 from tcm.cli.app import main
+from tcm.data import packing
+from tcm.data.domains import Domain
+from tcm.data.store import ImageStore
+from tcm.training.run_folder import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--device", "cpu", "--mechanisms.k", "2", "--mechanisms.steps", "4"]
 OPTIONS += ["--mechanisms.batch", "4", "--classifier.steps", "4", "--classifier.batch", "8", "-q"]
@@ -89,3 +95,26 @@ def test_a_mistake_in_either_stage_is_told_before_the_first_by_its_option(
     assert main(["fit", *words, "--out", str(tmp_path / "fit")]) == 2
     assert said in capfd.readouterr().err
     assert not (tmp_path / "fit").exists()
+
+
+def test_it_loads_the_images_and_the_mechanisms_once_and_the_report_runs_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("photos", "cliparts"):
+        draw_domain(tmp_path / name)
+    opened: list[str] = []
+    loaded: list[Path] = []
+    pack, load = packing.open_or_pack, Run.load_model
+
+    def counted(domain: Domain, *options: Any, **named: Any) -> ImageStore:
+        opened.append(domain.name)
+        return pack(domain, *options, **named)
+
+    monkeypatch.setattr("tcm.data.task.open_or_pack", counted)
+    monkeypatch.setattr(Run, "load_model", lambda self: (loaded.append(self.folder), load(self))[1])
+    folders = ["--data.source-dir", str(tmp_path / "photos"), "--data.target-dir", str(tmp_path / "cliparts")]
+    small = ["--data.size", "32", "--data.crop", "32", *OPTIONS[2:-1], "--classifier.batch", "4", "-q"]
+    assert main(["fit", *folders, *small, "--out", str(tmp_path / "fit")]) == 0
+    assert opened == ["photos", "cliparts"]
+    assert loaded == [tmp_path / "fit" / "mechanisms"]
+    assert "counterfactual" in (tmp_path / "fit" / "report" / "index.html").read_text()

@@ -83,8 +83,8 @@ def fit(
     given = {name: value for name, value in nested.items() if value is not None}
     given |= {"data": data, "seed": seed, "device": device}
     config = with_settings(FitConfig.for_images(data.is_small), given | settings)
-    stages, _ = fit_pipeline(config, _folder("out", out), quiet)
-    return load_classifier(stages.classifier, device)
+    fitted = fit_pipeline(config, _folder("out", out), quiet)
+    return load_classifier(fitted.stages.classifier, device)
 
 
 def train(

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
+
 from tcm.classifier.train import TrainConfig, train_classifier
-from tcm.data.task import DataConfig, load_task
+from tcm.data.task import DataConfig, Task, load_task
 from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import BankConfig
+from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.methods import DEFAULT
@@ -74,9 +77,37 @@ class Stages(NamedTuple):
     classifier: Path
 
 
-def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Stages, bool]:
-    """Runs what is left to do of both stages below `out`; their folders, and whether anything was left."""
+class Fit(NamedTuple):
+    """A fitted model on disk, and what was loaded for it."""
+
+    stages: Stages
+    task: Task | None  # None if everything was finished already
+    trained: TrainedMechanisms | None
+
+
+def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> Fit:
+    """Runs what is left to do of both stages below `out` (TCM Algorithm 1)."""
     stages = Stages(out / "mechanisms", out / "classifier")
+    one, two = stage_configs(config, stages)
+    with in_stage("classifier", StageTwo):  # mistakes in the second stage are found before the first one runs
+        settled = two.resolved()
+        task = None if Run(stages.classifier).finished else load_task(settled.data, quiet)
+        if task:
+            require_batch(settled, task)
+    with in_stage("mechanisms", StageOne):
+        train_mechanisms(one, stages.mechanisms, quiet, task)
+        trained = load_mechanisms(stages.mechanisms) if task else None
+        if task:
+            transport(stages.mechanisms, device=config.device, quiet=quiet, task=task, trained=trained)
+    if trained:
+        trained.bank.to("cpu", memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+    with in_stage("classifier", StageTwo):
+        train_classifier(DEFAULT, two, stages.classifier, quiet, task, trained)
+    return Fit(stages, task, trained)
+
+
+def stage_configs(config: FitConfig, stages: Stages) -> tuple[MechanismsConfig, TrainConfig[TCMConfig]]:
+    """The configs of the runs of stage 1 and of stage 2."""
     common = {name: getattr(config, name) for name in ("data", "seed", "device", "precision")}
     first, second = config.mechanisms, config.classifier
     one = MechanismsConfig(**common, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
@@ -88,16 +119,7 @@ def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Sta
         method=second.method,
         mechanisms=stages.mechanisms,
     )
-    with in_stage("classifier", StageTwo):  # mistakes in the second stage are found before the first one runs
-        settled = two.resolved()
-        if not Run(stages.mechanisms).finished:
-            require_batch(settled, quiet)
-    with in_stage("mechanisms", StageOne):
-        done = [train_mechanisms(one, stages.mechanisms, quiet)]
-        done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
-    with in_stage("classifier", StageTwo):
-        done.append(train_classifier(DEFAULT, two, stages.classifier, quiet))
-    return stages, any(done)
+    return one, two
 
 
 @contextmanager
@@ -113,9 +135,9 @@ def in_stage(stage: str, config: type[StageOne | StageTwo]) -> Iterator[None]:
         raise error.renamed(rename) from error
 
 
-def require_batch(config: TrainConfig[Any], quiet: bool) -> None:
+def require_batch(config: TrainConfig[Any], task: Task) -> None:
     """An error unless both domains have the images of a batch."""
-    for store in load_task(config.data, quiet):
+    for store in task:
         if len(store) < config.batch:
             found = f"is {config.batch}, but {printable(store.name)} has {len(store)} images"
             raise InputError("batch", f"{found}; lower it or add images")

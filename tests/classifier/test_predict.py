@@ -11,8 +11,9 @@ from PIL import Image
 from tcm.cli import train as train_commands
 from tcm.cli.app import main
 from tcm.data import digits
+from tcm.data.task import Task
 from tcm.nn.generator import FrozenGenerators
-from tcm.pipeline import FitConfig, Stages
+from tcm.pipeline import Fit, FitConfig, Stages
 
 TINY = ["--data.benchmark", "digits", "--batch", "4", "--device", "cpu"]
 REMARK = "The proxies do nothing: 0.00% of the variance of the logits comes from x_hat"  # release: one x_hat for all
@@ -92,12 +93,12 @@ def test_help_says_what_fast_gives_up_and_saves(capsys: pytest.CaptureFixture[st
 
 
 def test_training_tells_what_is_wrong_with_the_head(
-    mechanisms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    mechanisms: Path, digits: Task, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     run = trained("tcm-release", tmp_path / "run", "--mechanisms", str(mechanisms))
     assert REMARK in capsys.readouterr().out.splitlines()
     stages = Stages(mechanisms, run)
-    monkeypatch.setattr(train_commands, "fit_pipeline", lambda *_: (stages, True))
+    monkeypatch.setattr(train_commands, "fit_pipeline", lambda *_: Fit(stages, digits, None))
     assert train_commands.fit_both_stages(FitConfig(), tmp_path, quiet=True) == 0
     assert REMARK in capsys.readouterr().out.splitlines()
 

@@ -19,7 +19,7 @@ from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory, printable
-from tcm.mechanisms.load import LoadedMechanisms, build_inverse, load_for_task
+from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
 from tcm.methods import METHODS, MethodConfig
 from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
@@ -69,8 +69,18 @@ class Trained(NamedTuple):
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
-def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
-    """Trains the method `name` in the folder `out`, or resumes it there. False if it was finished already."""
+def train_classifier(
+    name: str,
+    config: TrainConfig[Any],
+    out: Path,
+    quiet: bool = False,
+    task: Task | None = None,
+    trained: TrainedMechanisms | None = None,
+) -> bool:
+    """Trains the method `name` in the folder `out`, or resumes it there. False if it was finished already.
+
+    `task` and `trained` are the images and the mechanisms of the config, if they are loaded already.
+    """
     require_method(name, config)
     require_mechanisms(name, config)
     config = config.resolved()
@@ -78,11 +88,12 @@ def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool
     if run.finished:
         return False
     try:
-        setup = set_up(config, run, fabric, quiet)
+        task = task or load_task(config.data, quiet)
+        setup = set_up(config, run, fabric, task, trained)
     except InputError:
         run.undo_start()
         raise
-    task, method = setup.task, setup.method
+    method = setup.method
     run.write_environment(str(fabric.device))
     prepare_learner(fabric, method, config)
     evaluator = Evaluator(fabric, setup, config.data.view.crop)
@@ -113,11 +124,11 @@ class Setup(NamedTuple):
     method: Method
 
 
-def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, quiet: bool) -> Setup:
-    """Loads the data and the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
-    task = load_task(config.data, quiet)
+def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, trained: TrainedMechanisms | None) -> Setup:
+    """Loads the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
     run.require_images([store.fingerprint for store in task])
-    mechanisms = load_for_task(config.mechanisms, task, config.data.view.crop) if config.mechanisms else None
+    crop = config.data.view.crop
+    mechanisms = load_for_task(config.mechanisms, task, crop, trained) if config.mechanisms else None
     if mechanisms:
         require_same_inverse(run, mechanisms, config.mechanisms)
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None

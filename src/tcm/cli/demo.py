@@ -58,6 +58,6 @@ def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path],
         mechanisms=StageOne(steps=few, bank=bank_config("paper", small=True)),
         classifier=StageTwo(steps=steps, method=TCMConfig.for_images(small=True)),
     )
-    stages, _ = fit_pipeline(both, out / "tcm", quiet)
+    stages = fit_pipeline(both, out / "tcm", quiet).stages
     folders.append(stages.classifier)
     return folders, write_report([*folders, stages.mechanisms], out / "report")

@@ -83,12 +83,13 @@ def fit_command(parsed: FitConfig | None) -> Callable[..., int]:
 def fit_both_stages(config: FitConfig, out: Path, quiet: bool = False) -> int:
     """Runs both stages, or what is left of them, and prints the result."""
     from tcm.report import write_report
+    from tcm.report.mechanisms import Loaded
 
-    stages, worked = fit_pipeline(config, out, quiet)
-    if not worked:
+    stages, task, trained = fit_pipeline(config, out, quiet)
+    if task is None:
         print(f"{out} is finished; nothing to do. tcm report {stages.classifier} shows it.")
         return 0
-    page = write_report([stages.classifier, stages.mechanisms], out / "report")
+    page = write_report([stages.classifier, stages.mechanisms], out / "report", Loaded(task, trained))
     Console().print(scores_table([read_json(stages.classifier / "evaluation.json")]))
     print_remarks(stages.classifier)
     if not quiet:

@@ -52,13 +52,13 @@ def load_mechanisms(folder: Path) -> TrainedMechanisms:
     return TrainedMechanisms(config, bank.eval())
 
 
-def load_for_task(folder: Path, task: Task, crop: int) -> LoadedMechanisms:
+def load_for_task(folder: Path, task: Task, crop: int, trained: TrainedMechanisms | None = None) -> LoadedMechanisms:
     """The mechanisms of the run in `folder` and the counterfactuals of this task's images; `crop` is the side of the
     images that the inverse mechanisms will transport.
 
     Mechanisms transport in both directions, so those of a task also serve the task with source and target exchanged.
     """
-    config, bank = load_mechanisms(folder)
+    config, bank = trained or load_mechanisms(folder)
     require_crop(folder, config.bank.generator, crop)
     sides = sides_in_training(folder, task)
     weights = weights_hash(folder)

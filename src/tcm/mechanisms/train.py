@@ -8,7 +8,7 @@ import torch
 
 from tcm.config import to_json
 from tcm.data.stream import derived_seed
-from tcm.data.task import load_task
+from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.distance import Watch, WatchConfig
@@ -100,8 +100,11 @@ class MechanismsConfig(RunConfig):
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
-def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> bool:
-    """Trains the mechanisms in the folder `out`, from where it stopped; False if they were finished already."""
+def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, task: Task | None = None) -> bool:
+    """Trains the mechanisms in the folder `out`, or resumes there. False if they were finished already.
+
+    `task` are the images of the config, if they are loaded already.
+    """
     config = config.resolved()
     fabric, run = open_run(config, out, {"kind": KIND})
     if run.finished:
@@ -109,7 +112,7 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -
     try:
         require_room(config, free_memory(fabric.device))
         network = config.watch.build(config.data)
-        task = load_task(config.data, quiet)
+        task = task or load_task(config.data, quiet)
         run.require_images([store.fingerprint for store in task])
         stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))

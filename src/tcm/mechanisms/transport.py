@@ -21,7 +21,7 @@ from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.counterfactual_store import CounterfactualIndex, CounterfactualWriter, read_index
 from tcm.mechanisms.distance import transport_batch_size
-from tcm.mechanisms.load import load_mechanisms, weights_hash
+from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms, weights_hash
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.train import MechanismsConfig
 from tcm.progress import ProgressDisplay
@@ -53,15 +53,23 @@ class TransportSetup(NamedTuple):
 
 
 def transport(
-    folder: Path, out: Path | None = None, *, batch: int | None = None, device: str = "auto", quiet: bool = False
+    folder: Path,
+    out: Path | None = None,
+    *,
+    batch: int | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    task: Task | None = None,
+    trained: TrainedMechanisms | None = None,
 ) -> bool:
     """Transports both domains of a finished run into `out`/source and `out`/target, or resumes an earlier call.
 
-    False if they were finished already. `out` is by default the folder "transported" inside the run.
+    False if they were finished already. `out` is by default the folder "transported" inside the run. `task` and
+    `trained` are the images and the mechanisms of the run, if they are loaded already.
     """
     if batch is not None and batch < 1:
         raise InputError("batch", f"is {batch}; give 1 or more")
-    fabric, config, bank, task = open_for_transport(folder, device, quiet)
+    fabric, config, bank, task = open_for_transport(folder, device, quiet, task, trained)
     out = out or folder / "transported"
     make_folder(out)
     with lock(out), ExitStack() as files:
@@ -90,11 +98,17 @@ def transport(
     return True
 
 
-def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) -> TransportSetup:
+def open_for_transport(
+    folder: Path,
+    device: str = "auto",
+    quiet: bool = False,
+    task: Task | None = None,
+    trained: TrainedMechanisms | None = None,
+) -> TransportSetup:
     """A finished run, ready to transport its images; an error if it cannot."""
-    config, bank = load_mechanisms(folder)
+    config, bank = trained or load_mechanisms(folder)
     fabric = make_fabric(device, config.precision)
-    task = load_task(config.data, quiet)
+    task = task or load_task(config.data, quiet)
     require_transportable(folder, config, task)
     fabric.to_device(bank)
     if fabric.device.type == "cuda":

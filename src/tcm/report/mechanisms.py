@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from tcm.analysis.curves import History
 from tcm.analysis.run_record import Record
 from tcm.config import from_json
-from tcm.data.task import load_task
+from tcm.data.task import Task, load_task
 from tcm.errors import InputError
 from tcm.figures.distances import DIRECTIONS, distances_figure
 from tcm.figures.factors import factors_figure
@@ -19,12 +19,19 @@ from tcm.figures.svg import inline_svg
 from tcm.figures.wins import class_wins_figure, wins_figure
 from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
 from tcm.mechanisms.gallery import Gallery, run_galleries, stored_galleries
-from tcm.mechanisms.load import load_mechanisms
+from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import MechanismsConfig
 from tcm.report.pictures import Picture, picture
 from tcm.training.run_folder import Run
 
 IMAGES, LARGEST = 6, 128  # images shown of each domain, and the side to which they are reduced
+
+
+class Loaded(NamedTuple):
+    """The images and the mechanisms of a run of stage 1, where the process has them in memory already."""
+
+    task: Task | None = None
+    trained: TrainedMechanisms | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class MechanismsView:
         return len(self.galleries[0].rows[0].made) if self.galleries else 0
 
 
-def mechanisms_view(record: Record, name: str) -> MechanismsView:
+def mechanisms_view(record: Record, name: str, loaded: Loaded = Loaded()) -> MechanismsView:
     """What is shown of a run of stage 1. Without its images, or before its end, only what was logged.
 
     Counterfactuals that were transported are read from the run's folder; without them, the mechanisms make a few.
@@ -81,7 +88,7 @@ def mechanisms_view(record: Record, name: str) -> MechanismsView:
     if not record.finished:
         return MechanismsView([], "The mechanisms are shown when the run is finished.", logged, None, None)
     try:
-        shown, found = _galleries(record.folder)
+        shown, found = _galleries(record.folder, loaded)
     except InputError as error:
         return MechanismsView([], f"There are no counterfactuals to show: {error}.", logged, None, None)
     views = list(map(_gallery_view, shown))
@@ -92,16 +99,16 @@ def mechanisms_view(record: Record, name: str) -> MechanismsView:
     return MechanismsView(views, "", logged, factors, found)
 
 
-def _galleries(folder: Path) -> tuple[list[Gallery], Disentanglement | None]:
+def _galleries(folder: Path, loaded: Loaded) -> tuple[list[Gallery], Disentanglement | None]:
     config = from_json(MechanismsConfig, Run(folder).about_model()["config"], str(folder))
-    task = load_task(config.data, quiet=True)
+    task = loaded.task or load_task(config.data, quiet=True)
     try:
         shown = stored_galleries(folder, task, IMAGES)
     except InputError:  # not transported, not completely, or by other mechanisms
         shown = run_galleries(folder, IMAGES, quiet=True)
     if not config.data.is_digits:
         return shown, None
-    return shown, disentanglement(load_mechanisms(folder).bank.transport, task)
+    return shown, disentanglement((loaded.trained or load_mechanisms(folder)).bank.transport, task)
 
 
 def _logged(record: Record, name: str) -> Logged:

@@ -14,18 +14,22 @@ from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
 from tcm.figures.curves import SMOOTH_ABOVE, learning_curves
 from tcm.figures.svg import inline_svg, visible
 from tcm.report.comparison import comparisons, run_labels
+from tcm.report.mechanisms import Loaded
 from tcm.report.view import run_view, task_samples
 from tcm.training.files import make_folder, write_atomically
 
 _HERE = Path(__file__).parent
 
 
-def write_report(runs: Sequence[Path], out: Path) -> Path:
-    """Writes `out`/index.html about these run folders, in this order, and returns its path."""
+def write_report(runs: Sequence[Path], out: Path, loaded: Loaded = Loaded()) -> Path:
+    """Writes `out`/index.html about these run folders, in this order, and returns its path.
+
+    `loaded` is what the process has of them in memory already.
+    """
     if not runs:
         raise InputError("no run folder is given; name at least one")
     records = [read_record(Path(run)) for run in runs]
-    page = render_page(records)
+    page = render_page(records, loaded)
     return write_page(page, out)
 
 
@@ -36,12 +40,12 @@ def write_page(page: str, out: Path) -> Path:
     return out / "index.html"
 
 
-def render_page(records: Sequence[Record]) -> str:
+def render_page(records: Sequence[Record], loaded: Loaded = Loaded()) -> str:
     """The page as HTML; the same records give the same text."""
     labels = run_labels(records)
     return template("page.html.jinja").render(
         views=[
-            run_view(record, label, f"run-{i}")
+            run_view(record, label, f"run-{i}", loaded)
             for i, (record, label) in enumerate(zip(records, labels, strict=True), 1)
         ],
         comparisons=comparisons(records, labels),

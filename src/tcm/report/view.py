@@ -14,7 +14,7 @@ from tcm.classifier.selection import collapse_warning
 from tcm.config import leaves
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
-from tcm.report.mechanisms import MechanismsView, mechanisms_view
+from tcm.report.mechanisms import Loaded, MechanismsView, mechanisms_view
 from tcm.report.pictures import Picture, picture
 from tcm.report.prediction_variants import HeadView, VariantRow, head_view, variant_rows
 from tcm.report.scores import (
@@ -87,7 +87,7 @@ class Samples:
     target: list[Picture]
 
 
-def run_view(record: Record, label: str, anchor: str) -> RunView:
+def run_view(record: Record, label: str, anchor: str, loaded: Loaded = Loaded()) -> RunView:
     """What is shown of one run, in the section `#anchor`."""
     evaluation = record.evaluation
     labelled = evaluation is not None and evaluation.accuracy is not None
@@ -101,7 +101,7 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         choices=choices(record) if evaluation else [],
         collapse=collapse_warning(record.history, len(evaluation.classes)) if evaluation else "",
         head=head_view(record),
-        mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
+        mechanisms=mechanisms_view(record, anchor, loaded) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
         environment={key: _plain(value) for key, value in leaves(record.environment).items()},
     )
