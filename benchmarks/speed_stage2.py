@@ -108,5 +108,5 @@ def report_prediction(preset: Preset, k: int, batch: int, side: int, name: str) 
     print(
         f"prediction of {preset}, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone"
     )
-    print(f"Algorithm 2 without the generators: {rest / bare / (1 + k):.2f} x (1 + k) times the bare backbone")
+    print(f"TCM Algorithm 2 without the generators: {rest / bare / (1 + k):.2f} x (1 + k) times the bare backbone")
     print(f"the k = {k} generators: {took['generators'] / bare:.2f} times the bare backbone")
