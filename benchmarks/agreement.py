@@ -28,11 +28,11 @@ def read(file: Path) -> dict[str, dict[str, Evaluations]]:
         task, _, run = line["run"].partition(", ")
         if line["name"].startswith("select/") or line["name"] == ACCURACY:
             tasks[task][run][int(line["step"])][line["name"]] = float(line["value"])
-    judged = {task: {name: run for name, run in runs.items() if is_judged(run)} for task, runs in tasks.items()}
-    return {task: runs for task, runs in judged.items() if runs}
+    labelled = {task: {name: run for name, run in runs.items() if has_labels(run)} for task, runs in tasks.items()}
+    return {task: runs for task, runs in labelled.items() if runs}
 
 
-def is_judged(run: Evaluations) -> bool:
+def has_labels(run: Evaluations) -> bool:
     """Whether the run's target has labels."""
     return any(ACCURACY in found for found in run.values())
 

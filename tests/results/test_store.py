@@ -177,7 +177,7 @@ HEAD = ",".join(COLUMNS)
             "version,preset\r\n1,x\r\n",
             "a store of version 1, but this tcm reads version 2; use the tcm that wrote it",
         ),
-        ("path,class\r\na,b\r\n", "is not such a table (columns that differ: accuracy, benchmark, class,"),
+        ("path,class\r\na,b\r\n", "is not a table of this kind (columns that differ: accuracy, benchmark, class,"),
         (HEAD + "\r\n2,Office-Home\r\n", "row 1 is cut off; correct or remove it"),
         (HEAD + "\r\n" + "2," * len(COLUMNS) + "2\r\n", "is not a CSV of results"),
         (b"\xff\xfe\x00", "is not a CSV of results"),

@@ -66,7 +66,7 @@ def accuracy_curves(folders: Sequence[Path]) -> dict[str, Curve]:
 
 
 def k_curves(folders: Sequence[Path]) -> dict[str, Curve]:
-    """Target accuracy against the number of mechanisms: one line per task and configuration (Table 4)."""
+    """Target accuracy against the number of mechanisms: one line per task and configuration (TCM Table 4)."""
     runs = read_measured(folders)
     remedy = "name runs with different numbers of mechanisms"
     for run in runs:

@@ -55,7 +55,7 @@ def require_distinct(folders: Sequence[Path]) -> None:
 
 
 def run_titles(runs: Sequence[Trained], folders: Sequence[Path]) -> list[str]:
-    """A title for each run: its method and as much more as tells it from the others, if need be its seed or folder."""
+    """A title for each run: its method and the settings, seed or folder in which it differs from the others."""
     facts = []
     for run, folder in zip(runs, folders, strict=True):
         config = portable_config(to_json(run.config))

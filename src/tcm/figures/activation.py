@@ -53,7 +53,7 @@ def _draw_image(axes: Axes, run: Maps) -> None:
 
 
 def _draw_combined(axes: Axes, run: Maps, true: list[str], left: float) -> None:
-    # What tells runs of one method apart is below it: both together are wider than the cell.
+    # Details are below the method: both together are wider than the cell.
     method, _, details = visible(run.title).partition(", ")
     _write(axes, left + 0.5, -0.27 if details else -0.12, shortened(method, 14), size=10, weight="bold")
     _write(axes, left + 0.5, -0.09, shortened(details, 20), size=7.5)

@@ -13,7 +13,7 @@ class RunRow:
 
     label: str  # unique in the page
     anchor: str
-    method: str  # with the settings that tell it from other rows
+    method: str  # with the settings in which it differs from other rows
     seed: int
     steps: str
     accuracy: float | None
@@ -50,7 +50,7 @@ class RunsTable:
 
 
 def run_labels(records: Sequence[Record]) -> list[str]:
-    """A unique label for each run: method and seed, and what else tells it from the others."""
+    """A unique label for each run: method, seed, and other differences."""
     names = [f"{name}, seed {record.config['seed']}" for name, record in zip(_methods(records), records, strict=True)]
     if len({record.task for record in records}) > 1:
         names = [f"{' → '.join(record.task)}: {name}" for name, record in zip(names, records, strict=True)]
@@ -59,7 +59,7 @@ def run_labels(records: Sequence[Record]) -> list[str]:
 
 
 def _methods(records: Sequence[Record]) -> list[str]:
-    """The method of each run, with the settings that tell it from the others."""
+    """The method of each run, with the settings in which it differs from the others."""
     return labels(identities([record.facts for record in records]))
 
 

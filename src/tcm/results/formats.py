@@ -113,7 +113,7 @@ def latex(tables: Sequence[ResultTable]) -> str:
     parts = ["% \\usepackage{booktabs, xcolor}\n"]
     for table in tables:
         frame = shown(table, _latex, r"\textbf{{{}}}", r"\textcolor{{gray}}{{{}}}")
-        first = ~frame.index.duplicated() & (frame.index != frame.index[0])  # of its kind, but for the first kind
+        first = ~frame.index.duplicated() & (frame.index != frame.index[0])  # of each kind after the first
         frame["method"] = frame["method"].mask(first, "\\midrule\n" + frame["method"])
         style, columns = frame.reset_index(drop=True).style.hide(), "l" + "r" * (frame.shape[1] - 1)
         text = style.to_latex(caption=_latex(table.caption), column_format=columns, hrules=True, **FLOAT)

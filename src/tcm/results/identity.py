@@ -1,7 +1,7 @@
 """Are these the same run but for the seed? Tables, figures, reports and benchmarks all ask here.
 
-`identities` are equal for runs that differ only in the seed. `labels` name what tells the others apart. `spread` is the
-mean and the sample standard deviation over seeds.
+Runs that differ only in the seed have equal `identities`. `labels` name the settings in which other runs differ.
+`spread` is the mean and the sample standard deviation over seeds.
 """
 
 import json
@@ -16,12 +16,10 @@ from tcm.training.run_folder import IGNORED_KEYS
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-# What the runs of one group may differ in: the seed, where files are, and what does not change the method. Configs of
-# older rows have a `preset`, which their method names.
+# Settings in which the runs of one group may differ: the seed, places of files, and what does not change the method. In
+# the configs of older rows there is a `preset`, which is part of the name of their method.
 _PLACES = ("benchmark", "root", "source", "target", "source_dir", "target_dir", "source_list", "target_list")
-_FREE = frozenset(
-    {"seed", "preset", "method_name", "mechanisms.name", *IGNORED_KEYS, *(f"data.{key}" for key in _PLACES)}
-)
+_FREE = {"seed", "preset", "method_name", "mechanisms.name", *IGNORED_KEYS, *(f"data.{key}" for key in _PLACES)}
 _STAGE_1_STEPS = "mechanisms.steps"
 _NONE = json.dumps("none")
 
@@ -32,7 +30,7 @@ class RunFacts(NamedTuple):
     method: str
     k: str  # number of mechanisms, empty without any
     data: Hashable  # equal for runs on the same task
-    config: Mapping[str, Any]  # of `portable_config`
+    config: dict[str, Any]  # of `portable_config`
 
 
 class RunIdentity(NamedTuple):
@@ -49,21 +47,19 @@ def identities(runs: Sequence[RunFacts], free: Collection[str] = ()) -> list[Run
     Stage 1's steps count only if they differ within a task: an epoch of a larger domain has more of them.
     """
     without = [_identity(run, {*free, _STAGE_1_STEPS}) for run in runs]
-    lengths = grouped([leaves(run.config).get(_STAGE_1_STEPS) for run in runs], _with_data(without, runs))
+    places = [(identity, run.data) for identity, run in zip(without, runs, strict=True)]
+    lengths = grouped([leaves(run.config).get(_STAGE_1_STEPS) for run in runs], places)
     if all(len(set(steps)) == 1 for steps in lengths.values()):
         return without
     return [_identity(run, free) for run in runs]
 
 
-def _with_data(found: Sequence[RunIdentity], runs: Sequence[RunFacts]) -> list[tuple[RunIdentity, Hashable]]:
-    return [(identity, run.data) for identity, run in zip(found, runs, strict=True)]
-
-
 def _identity(run: RunFacts, free: Collection[str]) -> RunIdentity:
+    ignored = {*_FREE, *free}
     counted = {
         key: json.dumps(value)
-        for key, value in leaves(dict(run.config)).items()
-        if value is not None and not {key, key.split(".")[0]} & {*_FREE, *free}
+        for key, value in leaves(run.config).items()
+        if value is not None and not {key, key.split(".")[0]} & ignored
     }
     return RunIdentity(run.method, "" if "k" in free else run.k, tuple(sorted(counted.items())))
 

@@ -201,7 +201,7 @@ def read_table(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     import pandas as pd
 
     try:
-        # Only this engine, reading the header as a row, tells rows that are cut off or too long.
+        # Only this engine detects rows that are too short or too long, if it reads the header as a row.
         whole = pd.read_csv(file, header=None, dtype=str, keep_default_na=False, engine="python", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{printable(file)} cannot be read ({error.strerror}); name a CSV of results") from error
@@ -215,7 +215,9 @@ def read_table(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         raise InputError(f"{found}, but this tcm reads version {VERSION}; use the tcm that wrote it or another file")
     if list(rows) != list(columns):
         which = ", ".join(sorted({*map(str, rows)} ^ {*columns})) or "their order"
-        raise InputError(f"{printable(file)} is not such a table (columns that differ: {which}); name another file")
+        raise InputError(
+            f"{printable(file)} is not a table of this kind (columns that differ: {which}); name another file"
+        )
     for number in rows.index[rows.isna().any(axis=1)]:
         raise InputError(f"{printable(file)}: row {number} is cut off; {_REPAIR}")
     return rows.to_dict("records")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Cells = Mapping[tuple[str, str], Spread]  # by task and metric
 
-ORACLE = "oracle"  # the selection rule that looks at the target's labels
+ORACLE = "oracle"  # the selection rule that uses the target's labels
 METRICS = {"accuracy": "accuracy", "mean_class_accuracy": "mean per class"}  # column of the store: name in tables
 # Confusing the two is a common error on VisDA-2017, so its table has both.
 BOTH_METRICS = ("VisDA-2017",)
@@ -128,7 +128,7 @@ def paper_rows(benchmark: str) -> list[PaperRow]:
 
 def _table(benchmark: str, rows: Sequence[ResultRow], selection: str, quoted: bool) -> ResultTable:
     rows = [row for row in rows if row["selection"] in (selection, ORACLE)]
-    tasks = TASKS.get(benchmark, ())  # of other data nobody knows all tasks, so there is no average
+    tasks = TASKS.get(benchmark, ())  # all tasks of other data are not known, so there is no average
     others = dict.fromkeys(row["task"] for row in rows if row["task"] not in tasks)
     metrics = list(METRICS) if benchmark in BOTH_METRICS else ["accuracy"]
     shown = (*tasks, *[AVERAGE] * (len(tasks) > 1), *others)
