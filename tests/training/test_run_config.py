@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_defaults_depend_on_the_length():
 @pytest.mark.parametrize("field", ["steps", "batch", "log_every", "save_every", "evaluate_every"])
 def test_a_count_of_0_is_named_by_its_field(field: str):
     with pytest.raises(InputError, match="is 0; give 1 or more") as caught:
-        RunConfig(data=DIGITS, **{field: 0}).with_defaults(steps=600)
+        replace(RunConfig(data=DIGITS), **{field: 0}).with_defaults(steps=600)
     assert caught.value.field == field
 
 

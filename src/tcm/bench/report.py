@@ -192,7 +192,7 @@ def forms_of(runs: Sequence[SuiteRun]) -> list[Form]:
     """The methods of the runs, each with the settings of its first run."""
     found: dict[tuple[str, str | None], Form] = {}
     for run in runs:
-        config = run.config()
+        config = Run(run.folder).config()
         name = config["method_name"]
         preset = config["preset"] if name in WITH_PRESETS else None
         settings = from_json(METHODS[name], config["method"], str(run.folder))
