@@ -1,18 +1,23 @@
 # make demo   sets up, compares four methods on the built-in data, shows the result
 # make test   sets up, runs every test
+# make docs   sets up, builds the documentation into docs/_build/html
 # make check  style and types       make format  rewrites the style
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format clean
+.PHONY: demo test docs check format clean
 
 demo: $(STAMP)
 	$(BIN)/tcm demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(TESTS)
+
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs docs/_build/html
+	@echo "The documentation: docs/_build/html/index.html"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -32,4 +37,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache
+	rm -rf $(VENV) runs docs/_build docs/reference/commands .pytest_cache .ruff_cache

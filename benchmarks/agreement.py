@@ -1,7 +1,7 @@
-"""How well each label-free score orders models: the tables of docs/selection.md, from the details of runs.
+"""How well each label-free score ranks models: the tables of docs/selection.md, from the details of runs.
 
-python benchmarks/agreement.py benchmarks/results/office-home-1000-details.csv     one evaluation a run: between runs
-python benchmarks/agreement.py benchmarks/results/office-home-10000-details.csv    many: within a run too
+python benchmarks/agreement.py benchmarks/results/office-home-1000-details.csv     one evaluation per run: between runs
+python benchmarks/agreement.py benchmarks/results/office-home-10000-details.csv    many: also within a run
 """
 
 import argparse
@@ -22,7 +22,7 @@ Evaluations = dict[int, dict[str, float]]
 
 
 def read(file: Path) -> dict[str, dict[str, Evaluations]]:
-    """Evaluations by step, by run, by task: those with a target accuracy, which a score can agree with."""
+    """Evaluations by task, run and step, of runs whose target has labels."""
     tasks: dict[str, dict[str, Evaluations]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for line in read_table(file, Detail._fields):
         task, _, run = line["run"].partition(", ")
@@ -61,7 +61,7 @@ def main() -> None:
     except InputError as error:
         sys.exit(f"error: {error}")
     if not tasks:
-        sys.exit("error: no run of this file has a target accuracy; name the details of runs whose target has labels")
+        sys.exit("error: no run in this file has a target accuracy; name the details of runs whose target has labels")
     for task, runs in tasks.items():
         console.print(table(task, list(runs.values())))
         for name, run in runs.items():

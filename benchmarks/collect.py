@@ -1,4 +1,4 @@
-"""Finished runs -> rows of a store in benchmarks/results: every published number with how it came about.
+"""Adds finished runs to a store in benchmarks/results: one row per run, with its commit, config and seed.
 
 python benchmarks/collect.py runs/a2c-* --to benchmarks/results/office-home.csv
 """
@@ -12,7 +12,7 @@ from tcm.results.store import add_rows, row
 
 
 def main() -> None:
-    """Adds the rows of all runs, or of none if one is no finished run."""
+    """Adds the rows of all runs, or of none if one of them is not finished."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, required=True, help="CSV that the rows are added to")

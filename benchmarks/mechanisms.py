@@ -1,4 +1,4 @@
-"""What the mechanisms of stage 1 learn on the digits: what they move, what they keep, how near they come.
+"""Stage 1 on the digits: which factors the mechanisms change, what they preserve, their distance to the other domain.
 
 python benchmarks/mechanisms.py --commands  the runs of the study, as commands
 python benchmarks/mechanisms.py RUN...      runs of `tcm mechanisms --data.benchmark digits`; with several, a summary
@@ -25,27 +25,28 @@ from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.digit_reader import Readability, digit_reader, readability
 from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
-from tcm.mechanisms.distance import Frechet, frechet, singly_and_together
+from tcm.mechanisms.distance import Frechet, frechet, single_and_combined
+from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.pair import SIDES
-from tcm.mechanisms.train import load_mechanisms
+from tcm.results.identity import RunFacts, grouped, identities, labels, spread
 from tcm.results.store import ORIGIN, add_rows, origin, read_config
 from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
 STUDY = {  # name: options
-    "default-k4": "",
-    "paper-k4": "--preset paper",
-    "release-k4": "--preset release",
-    "paper-k1": "--preset paper --k 1",
-    "default-no-overlap": "--bank.overlap 0",
-    "default-competition": "--bank.assignment competition",
-    "paper-k2": "--preset paper --k 2",  # this and the next for stage 2's study
-    "untrained-k4": "--preset paper --steps 1",
+    "disentangled-k4": "--form disentangled",
+    "paper-k4": "--form paper",
+    "release-k4": "--form release",
+    "paper-k1": "--form paper --k 1",
+    "disentangled-no-overlap": "--form disentangled --bank.overlap 0",
+    "disentangled-competition": "--form disentangled --bank.assignment competition",
+    "paper-k2": "--form paper --k 2",  # this and the next for the study of stage 2
+    "untrained-k4": "--form paper --steps 1",
 }
 SEEDS = range(3)
 ALL_IMAGES = 10_000
 DECIDED = 400  # images of each domain whose winners are looked at
-# The numbers of a run. Means over mechanisms leave the dead ones out; the last row of Frechet distances and of
+# The numbers of a run. Means over mechanisms leave the unused ones out; the last row of Frechet distances and of
 # readability, where there is one more than mechanisms, is that of all their changes together.
 NUMBERS = {
     "specialisation": "mean share of the leading factor",
@@ -64,11 +65,11 @@ NUMBERS = {
     "as_adversarial": "winners that the adversarial term alone would choose, %",
     "as_reconstruction": "winners that cycle and identity terms alone would choose, %",
 }
-COLUMNS = ["preset", "k", "seed", "steps", "seconds", *NUMBERS, "shifts", *ORIGIN]
+COLUMNS = ["form", "k", "seed", "steps", "seconds", *NUMBERS, "shifts", *ORIGIN]
 
 
 class Measured(NamedTuple):
-    """A run and what it is worth."""
+    """A run and its measurements."""
 
     folder: Path
     k: int
@@ -81,7 +82,7 @@ class Measured(NamedTuple):
 def measured(folder: Path) -> Measured:
     config, bank = load_mechanisms(folder)
     task = load_task(config.data, quiet=True)
-    transport, backbone, crop = singly_and_together(bank), digit_reader().backbone, config.data.view.crop
+    transport, backbone, crop = single_and_combined(bank), digit_reader().backbone, config.data.view.crop
     distances = frechet(make_fabric("cpu", "fp32"), transport, backbone, task, crop, images=ALL_IMAGES)
     factors, read = disentanglement(bank.transport, task), readability(transport, task)
     return Measured(folder, bank.k, factors, read, distances, deciders(bank, task))
@@ -89,7 +90,7 @@ def measured(folder: Path) -> Measured:
 
 @torch.no_grad()
 def deciders(bank: MechanismBank, task: Task) -> dict[str, float]:
-    """How often one part of the loss alone would choose the winner of the whole (Eq. 2), over both domains."""
+    """How often one part of the loss alone would choose the same winner as the whole loss (TCM Eq. (2))."""
     if bank.k == 1 or bank.config.score != "total":
         return {}
     same: dict[str, list[Tensor]] = {"as_adversarial": [], "as_reconstruction": []}
@@ -104,17 +105,17 @@ def deciders(bank: MechanismBank, task: Task) -> dict[str, float]:
 
 def numbers(found: Measured) -> dict[str, float | None]:
     """The columns of NUMBERS; None where a run has no such number."""
-    k, factors, alive = found.k, found.factors, found.factors.alive
-    read, distance = (np.mean(list(part.made.values()), axis=0) for part in (found.readability, found.frechet))
+    k, factors, active = found.k, found.factors, found.factors.active
+    read, distance = (np.mean(list(part.transported.values()), axis=0) for part in (found.readability, found.frechet))
     together = len(read) > k
 
     def mean(values: np.ndarray) -> float | None:
-        return float(values[alive].mean()) if alive.any() else None
+        return float(values[active].mean()) if active.any() else None
 
     return {
         "specialisation": factors.specialisation,
         "factors_led": factors.factors_led,
-        "alive": int(alive.sum()),
+        "alive": int(active.sum()),
         "spill": mean(factors.spill),
         "moved": mean(np.abs(factors.mean_shifts).max(axis=1)),
         "read_untouched": 100 * statistics.mean(found.readability.untouched.values()),
@@ -134,7 +135,7 @@ def row(found: Measured) -> dict[str, str]:
     config = read_config(found.folder)
     shifts = {side: shift.round(3).tolist() for side, shift in found.factors.shifts.items()}
     return {
-        "preset": config["preset"],
+        "form": config["form"],
         "k": str(config["k"]),
         "seed": str(config["seed"]),
         "steps": str(config["steps"]),
@@ -146,24 +147,24 @@ def row(found: Measured) -> dict[str, str]:
 
 
 def matrix(found: Measured) -> Table:
-    """One row a mechanism, to the target / to the source: shifts, 1 being the whole gap, then price and nearness."""
+    """One row per mechanism, to the target / to the source: shifts (1 is the whole gap), digits read, distances."""
     factors, distance, read = found.factors, found.frechet, found.readability
     title = (
         f"{found.folder} (to target / to source): specialisation {factors.specialisation:.2f} of "
-        f"{factors.alive.sum()} mechanisms, {factors.factors_led} factors led"
+        f"{factors.active.sum()} mechanisms, {factors.factors_led} factors led"
     )
     table = Table("", *FACTORS, "leads on", "spill", "digits read, %", "Frechet", title=title)
     untouched = [100 * read.untouched[side] for side in ("target", "source")]
     table.add_row("untouched", *[""] * 6, "{:.1f} / {:.1f}".format(*untouched), f"{distance.untouched:.1f}")
-    for number in range(len(distance.made["target"])):
+    for number in range(len(distance.transported["target"])):
         shifts, leads, spill = [""] * len(FACTORS), "", ""
         if number < found.k:
             both = zip(factors.shifts["target"][number], factors.shifts["source"][number], strict=True)
             shifts = [f"{there:+.2f} / {back:+.2f}" for there, back in both]
-            leads = factors.leading[number] if factors.alive[number] else "(dead)"
+            leads = factors.leading[number] if factors.active[number] else "(unused)"
             spill = f"{factors.spill[number]:.2f}"
-        shares = [100 * read.made[side][number] for side in ("target", "source")]
-        near = [distance.made[side][number] for side in ("target", "source")]
+        shares = [100 * read.transported[side][number] for side in ("target", "source")]
+        near = [distance.transported[side][number] for side in ("target", "source")]
         name = str(number + 1) if number < found.k else "together"
         cells = "{:.1f} / {:.1f}"
         table.add_row(name, *shifts, leads, spill, cells.format(*shares), cells.format(*near))
@@ -171,33 +172,23 @@ def matrix(found: Measured) -> Table:
 
 
 def summary(runs: list[Measured]) -> Table:
-    """Mean and sample standard deviation over seeds: a column for each configuration but for its seed."""
-    groups: dict[str, list[Measured]] = {}
-    for found in runs:
-        groups.setdefault(json.dumps({**read_config(found.folder), "seed": None}), []).append(found)
-    heads = []
-    for text, group in groups.items():
-        config = json.loads(text)
-        bank = config["bank"]
-        said = [f"overlap {bank['overlap']:g}"] * (bank["judged"] == "together") + [bank["assignment"]]
-        name = f"{config['preset']}, k = {config['k']}"
-        heads.append("\n".join([name, *said, f"{config['steps']} steps, seeds: {len(group)}"]))
+    """Mean and sample standard deviation over seeds: one column per configuration."""
+    configs = [read_config(found.folder) for found in runs]
+    found = identities([RunFacts(config["form"], str(config["k"]), None, config) for config in configs])
+    groups = grouped(runs, found)
+    heads = [f"{name}\nseeds: {len(groups[one])}" for one, name in zip(groups, labels(list(groups)), strict=True)]
     table = Table("", *heads, title="mean ± sample standard deviation over seeds")
-    values = [[numbers(found) for found in group] for group in groups.values()]
+    values = [[numbers(run) for run in group] for group in groups.values()]
     for name, meaning in NUMBERS.items():
-        table.add_row(meaning, *(spread([x for one in group if (x := one[name]) is not None]) for group in values))
+        known = ([x for one in group if (x := one[name]) is not None] for group in values)
+        table.add_row(meaning, *(spread(some).text(2) if some else "" for some in known))
     return table
-
-
-def spread(values: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}" if values else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
-    parser.add_argument("--to", type=Path, help="CSV that gets a row a run")
+    parser.add_argument("--to", type=Path, help="CSV that the rows are added to, one per run")
     parser.add_argument("--commands", action="store_true", help="print the runs of the study")
     arguments = parser.parse_args()
     if arguments.commands:
@@ -207,7 +198,7 @@ def main() -> None:
                 print(*filter(None, words), f"--out runs/mechanisms/{name}-s{seed}")
         return
     if not arguments.runs:
-        parser.error("name the folders of runs, or ask for the --commands that make them")
+        parser.error("name the folders of runs, or use --commands to print the commands of the study")
     console, found = Console(width=150), []
     for folder in arguments.runs:
         found.append(measured(folder))

@@ -1,11 +1,11 @@
-"""Speed as ratios against a plain reference in the same run, never as bare seconds.
+"""Speed as ratios to a plain reference in the same run, never in seconds alone.
 
-python benchmarks/speed.py input            share of a DANN step that making its batch takes
-python benchmarks/speed.py stage1           steps of stage 1 against the straightforward form
+python benchmarks/speed.py input            share of a DANN step that is spent on making its batch
+python benchmarks/speed.py stage1           steps of stage 1 against a straightforward implementation
 python benchmarks/speed.py growth           steps of stage 1 with 8 mechanisms against 4
 python benchmarks/speed.py transport        stored images to counterfactuals
 python benchmarks/speed.py stage2           steps of stage 2 against a pass per view; prediction
-python benchmarks/speed.py ... --quick      the same with small networks, for a look on a CPU
+python benchmarks/speed.py ... --quick      the same with small networks, for a quick check on a CPU
 """
 
 import argparse

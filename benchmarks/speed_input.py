@@ -1,4 +1,4 @@
-"""What making its batch adds to a step of DANN."""
+"""How much time making the batch adds to a step of DANN."""
 
 import time
 from collections.abc import Callable
@@ -20,14 +20,14 @@ from tcm.training.device import make_fabric
 
 
 def random_store(folder: Path, name: str, count: int, size: int) -> ImageStore:
-    """A store of noise: the speed of the input side does not depend on what the images show."""
+    """A store of noise: the speed of reading does not depend on the content of the images."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, size, size, 3), dtype=np.uint8)
     return pack_arrays(name, images, rng.integers(0, 65, count), [str(c) for c in range(65)], ["x"] * count, folder)
 
 
 def input_share(quick: bool, forms: list[str]) -> None:
-    """Time of making a batch over the time of a whole training step, for both ways of feeding."""
+    """Time of making a batch relative to a whole training step, with images on the device and in host memory."""
     fabric = make_fabric("auto", "auto")
     size, crop, count, repeats = (36, 32, 400, 5) if quick else (256, 224, 4000, 20)
     name = "small" if quick else "resnet50"
@@ -64,7 +64,7 @@ def input_share(quick: bool, forms: list[str]) -> None:
 def report_shares(
     title: str, update: Callable[[Batch], None], batch: Batch, streams: dict[bool, Stream], repeats: int
 ) -> float:
-    """Prints what the input adds to a step for both ways of feeding; the time of the computation alone."""
+    """Prints how much the input adds to a step; the time of the computation alone."""
     took: dict[str, float] = {}
     for resident, stream in streams.items():
         calls = {

@@ -1,4 +1,4 @@
-"""Stage 1: steps against the straightforward form, growth with k, transport."""
+"""Stage 1: steps against a straightforward implementation, growth with k, transport."""
 
 import gc
 import time
@@ -19,12 +19,12 @@ from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.mechanisms.pool import ImagePool
 from tcm.mechanisms.train import Preset, preset_bank
 from tcm.mechanisms.transport import counterfactuals
-from tcm.nn.generator import InstanceNorm, ToColours
+from tcm.nn.generator import InstanceNorm, ToRGB
 from tcm.nn.losses import adversarial, critic_error, reconstruction
 from tcm.training.device import make_fabric
 
 LARGE = 64  # images of each domain in a step that fills a GPU
-# What is measured of stage 1: the paper's form when all mechanisms win alike, and as the wins of fresh ones fall.
+# Configurations of stage 1: the paper's form with equal wins, and with the wins of untrained mechanisms.
 FORMS: dict[str, tuple[Preset, dict[str, Any]]] = {
     "default": ("default", {}),
     "paper, wins even": ("paper", {"assignment": "random"}),
@@ -33,20 +33,20 @@ FORMS: dict[str, tuple[Preset, dict[str, Any]]] = {
 
 
 def as_is(module: nn.Module) -> None:
-    """Puts back the plain layers that stand where a mechanism's network has faster forms of them."""
+    """Replaces the faster layers of a mechanism's network by the plain layers that they stand for."""
     channels = 0
     for parent in list(module.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Conv2d | nn.ConvTranspose2d):
                 channels = child.out_channels
-            if isinstance(child, ToColours):
+            if isinstance(child, ToRGB):
                 setattr(parent, name, nn.Conv2d(child.in_channels, channels, child.kernel_size[0]))
             elif isinstance(child, InstanceNorm):
                 setattr(parent, name, nn.InstanceNorm2d(channels))
 
 
 def plain_step(bank: MechanismBank, batch: Batch, optimizers: dict[str, Optimizer]) -> None:
-    """Stage 1 in the straightforward form: a loop over all mechanisms that keeps every graph, then the minimum."""
+    """A straightforward step of stage 1: a loop over all mechanisms that keeps every graph, then the minimum."""
     images: dict[Side, Tensor] = {"source": 2 * batch.source - 1, "target": 2 * batch.target - 1}
     bank.critics.requires_grad_(False)
     losses, made = [], {}
@@ -77,7 +77,7 @@ def plain_step(bank: MechanismBank, batch: Batch, optimizers: dict[str, Optimize
 
 
 def plain_seconds(batch: int, side: int, quick: bool) -> float:
-    """The time of a plain step with four mechanisms in fp32."""
+    """Seconds of a plain step with four mechanisms in fp32."""
     fabric = make_fabric("auto", "fp32")
     bank = preset_bank("paper", quick).build(4, side, 100)
     as_is(bank)
@@ -87,14 +87,14 @@ def plain_seconds(batch: int, side: int, quick: bool) -> float:
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Operations a second of a large bf16 matrix product."""
+    """Operations per second of a large bf16 matrix product."""
     side = 8192 if device.type == "cuda" else 256
     a = torch.randn(side, side, device=device, dtype=torch.bfloat16)
     return 2 * side**3 / seconds_a_call({"matmul": lambda _: a @ a}, device, 20)["matmul"]
 
 
 class Step(NamedTuple):
-    """What one training step of stage 1 costs."""
+    """The cost of one training step of stage 1."""
 
     seconds: float
     operations: float
@@ -103,7 +103,7 @@ class Step(NamedTuple):
 
 
 def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dict[str, Any]) -> Step:
-    """A step of our form with k mechanisms and that batch of each domain."""
+    """One step of this package with k mechanisms and `batch` images of each domain."""
     fabric = make_fabric("auto", "auto")
     on_gpu, side = fabric.device.type == "cuda", 32 if quick else 224
     if on_gpu:
@@ -164,7 +164,7 @@ def stage1(quick: bool, forms: list[str]) -> None:
 
 
 def growth(quick: bool, forms: list[str]) -> None:
-    """What twice as many mechanisms cost in stage 1."""
+    """The cost of twice as many mechanisms in stage 1."""
     batch = 4 if quick else LARGE
     for name in forms:
         preset, settings = FORMS[name]
@@ -183,7 +183,7 @@ def transport(quick: bool, forms: list[str]) -> None:
 
 
 def report_transport(preset: Preset, size: int, batch: int, quick: bool) -> None:
-    """Prints how many stored images a second one mechanism transports, judged by the critic, eager and compiled."""
+    """Prints how many stored images per second one mechanism transports, with losses, eager and compiled."""
     fabric = make_fabric("auto", "auto")
     bank = preset_bank(preset, quick).build(1, size, 1).eval()
     fabric.to_device(bank)
@@ -191,7 +191,7 @@ def report_transport(preset: Preset, size: int, batch: int, quick: bool) -> None
     pixels = torch.randint(0, 256, (batch, size, size, 3), dtype=torch.uint8, device=fabric.device)
     call: dict[str, Callable[[int], object]] = {"transport": lambda _: counterfactuals(fabric, bank, "source", pixels)}
     eager = seconds_a_call(call, fabric.device, 3)["transport"]
-    print(f"transport, {preset}, {size} x {size}: {batch / eager:.0f} images/s a mechanism, eager")
+    print(f"transport, {preset}, {size} x {size}: {batch / eager:.0f} images/s per mechanism, eager")
     if fabric.device.type == "cuda":
         bank.accelerate()
         compiled = seconds_a_call(call, fabric.device, 3)["transport"]

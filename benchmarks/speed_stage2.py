@@ -1,4 +1,4 @@
-"""Stage 2: steps against a pass per view, and what a prediction costs."""
+"""Stage 2: steps against one pass per view, and the cost of a prediction."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from tcm.training.device import make_fabric
 
 
 class PassPerView(TCM):
-    """Stage 2 in the straightforward form: one pass of the backbone for every view of a batch."""
+    """A straightforward stage 2: one pass of the backbone for every view of a batch."""
 
     at_once = 32
 
@@ -51,7 +51,7 @@ def built(kind: type[TCM], fabric: Fabric, k: int, side: int, name: str, preset:
 def measured_update(
     kind: type[TCM], precision: str, k: int, batch: int, side: int, name: str, *, compiled: bool
 ) -> float:
-    """Seconds for an image of one training step, all views counted."""
+    """Seconds per image of one training step, counting all views."""
     fabric = make_fabric("auto", precision)
     on_gpu = fabric.device.type == "cuda"
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
@@ -77,12 +77,12 @@ def measured_update(
 
 
 def quick_size(side: int) -> bool:
-    """Whether these are the small images of a quick look."""
+    """Whether these are the small images of a quick check."""
     return side < 64
 
 
 def report_prediction(preset: Preset, k: int, batch: int, side: int, name: str) -> None:
-    """Prints what Algorithm 2 costs, in passes of the bare backbone."""
+    """Prints the cost of TCM Algorithm 2 in passes of the backbone alone."""
     fabric = make_fabric("auto", "auto")
     method = built(TCM, fabric, k, side, name, preset).eval()
     method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]

@@ -1,4 +1,4 @@
-"""Time of a call, and noise to call it with: what the parts of speed.py share."""
+"""Shared by the parts of speed.py: the time of a call, and random batches."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ ROUNDS = 7
 
 
 def seconds_a_call(calls: dict[str, Callable[[int], object]], device: torch.device, repeats: int) -> dict[str, float]:
-    """Median time of one call of each, taken in turns so that a drifting clock touches all alike."""
+    """Median time of one call of each, measured in turns so that a change of the clock speed affects all equally."""
 
     def drain() -> float:
         if device.type == "cuda":
@@ -30,6 +30,6 @@ def seconds_a_call(calls: dict[str, Callable[[int], object]], device: torch.devi
 
 
 def random_batch(count: int, side: int, device: torch.device) -> Batch:
-    """Noise, as fast as any other images."""
+    """A batch of noise."""
     images = torch.rand(2, count, 3, side, side, device=device)
     return Batch(images[0], torch.zeros(count, dtype=torch.int64, device=device), images[1])

@@ -81,7 +81,7 @@ def test_a_csv_of_something_else_is_one_line_and_stays_as_it_is(tmp_path: Path, 
     store, run = tmp_path / "other.csv", write_run(tmp_path / "run", [0.2, 0.4], source="A", target="B")
     store.write_text("no,such,columns\n1,2,3\n")
     for script, words in (("details.py", (run, "--to", store)), ("agreement.py", (store,))):
-        with pytest.raises(SystemExit, match=r"error: .*other.csv is no such table .*the columns differ"):
+        with pytest.raises(SystemExit, match=r"error: .*other.csv is not such a table .*columns that differ"):
             run_script(monkeypatch, script, *words)
     assert store.read_text() == "no,such,columns\n1,2,3\n"
     with pytest.raises(SystemExit, match=r"error: .*gone.csv cannot be read"):

@@ -12,7 +12,7 @@ from PIL import Image
 from tcm.cli.app import main
 from tcm.config import to_json
 from tcm.data import digits
-from tcm.methods import preset_method
+from tcm.methods import METHODS
 
 
 def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -26,7 +26,7 @@ def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.
         result = json.loads((tmp_path / "demo" / folder / "evaluation.json").read_text())
         assert result["selection"] == "last"
         config = json.loads((tmp_path / "demo" / folder / "config.json").read_text())
-        assert config["method"] == to_json(preset_method(method, "default", small=True))
+        assert config["method"] == to_json(METHODS[method].for_images(small=True))
         assert f"{100 * result['target']['accuracy']:.1f}%" in html
 
 

@@ -78,7 +78,7 @@ def test_it_leaves_mechanisms_counterfactuals_a_classifier_and_a_page(whole: Pat
         (["--classifier.batch", "1"], "error: --classifier.batch is 1"),
         (["--classifier.batch", "899"], "error: --classifier.batch is 899, but digits source has 898 images"),
         (["--classifier.method.agreement", "-1"], "error: --classifier.method.agreement is -1.0"),
-        (["--preset", "papper"], "papper"),
+        (["--mechanisms.bank.score", "papper"], "papper"),
     ],
 )
 def test_a_mistake_in_either_stage_is_told_before_the_first_by_its_option(

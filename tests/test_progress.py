@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from tcm import progress
-from tcm.progress import ProgressDisplay, pace, span
+from tcm.progress import ProgressDisplay, format_duration, format_rate
 
 
-def test_a_line_tells_no_time_left_before_anything_is_done(
+def test_a_line_has_no_time_left_before_anything_is_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(progress, "LINE_EVERY", -1.0)
@@ -22,9 +22,7 @@ def test_a_line_tells_no_time_left_before_anything_is_done(
         assert capsys.readouterr().err == "suite: 3/13 runs, 2.0/min, 5 min left, erm-s0\n"
 
 
-def test_nothing_is_said_at_the_end_of_work_that_did_not_end(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_work_that_fails_ends_without_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(progress, "LINE_EVERY", -1.0)
     with pytest.raises(KeyboardInterrupt), ProgressDisplay("suite", 13, unit="run"):
         raise KeyboardInterrupt
@@ -32,13 +30,13 @@ def test_nothing_is_said_at_the_end_of_work_that_did_not_end(
 
 
 @pytest.mark.parametrize(("rate", "words"), [(2.5, "2.5 run/s"), (0.05, "3.0 run/min"), (0.001, "3.6 run/h")])
-def test_a_slow_pace_is_told_by_the_minute_or_hour(rate: float, words: str):
-    assert pace(rate, "run") == words
+def test_a_slow_rate_is_per_minute_or_hour(rate: float, words: str):
+    assert format_rate(rate, "run") == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (99, "99 s"), (2700, "45 min"), (12600, "3.5 h")])
-def test_a_long_time_is_told_in_minutes_or_hours(seconds: float, words: str):
-    assert span(seconds) == words
+def test_a_long_time_is_in_minutes_or_hours(seconds: float, words: str):
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize("title", ["tcm photos → cliparts", "mechanisms digits source ↔ digits target"])

@@ -1,3 +1,203 @@
-"""tcm: unsupervised domain adaptation of image classifiers by Transporting Causal Mechanisms."""
+"""tcm: unsupervised domain adaptation of image classifiers by Transporting Causal Mechanisms.
+
+    import tcm
+
+    classifier = tcm.fit("photos", "cliparts", out="runs/fit")  # labelled photos, cliparts without labels
+    classifier.predict("new-cliparts")  # class names; also of PIL images, numpy arrays and torch tensors
+
+`fit` trains both stages, `train` one method of `METHODS`, and `load` gives the `Classifier` of a finished run.
+
+Settings that belong together are given as a mapping: what a message calls `data.crop` is `data={"crop": 224}` in a
+call. What cannot be used raises an `InputError`, which says what was found and what to do.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcm.errors import InputError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tcm.classifier.inputs import Images
+    from tcm.classifier.load import Classifier
+    from tcm.data.task import DataConfig
+    from tcm.methods import METHODS
+    from tcm.methods.method import MethodConfig
+    from tcm.nn.backbone import BackboneConfig
+    from tcm.pipeline import StageOne, StageTwo
+    from tcm.training.device import Device
+
+    PathLike = str | os.PathLike[str]
 
 __version__ = "0.2.0"
+__all__ = ["METHODS", "Classifier", "InputError", "evaluate", "fit", "load", "predict", "train"]
+
+# PyTorch takes seconds to load, so what needs it is imported when it is first used.
+_IMPORTED_LATER = {"METHODS": "tcm.methods", "Classifier": "tcm.classifier.load"}
+
+
+def fit(
+    source: PathLike | None = None,
+    target: PathLike | None = None,
+    *,
+    out: PathLike,
+    data: DataConfig | Mapping[str, Any] | None = None,
+    mechanisms: StageOne | Mapping[str, Any] | None = None,
+    classifier: StageTwo | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    quiet: bool = False,
+    **settings: Any,
+) -> Classifier:
+    """Trains both stages of TCM (TCM Algorithm 1): mechanisms, counterfactuals and the classifier, which comes back.
+
+    Calling it again with the same settings continues what was interrupted; a finished folder is only loaded.
+
+    Args:
+        source: Folder of labelled images, one subfolder per class.
+        target: Folder of images to adapt to. Labels are not needed; class subfolders are used for evaluation only.
+        out: Folder for the result: `out/mechanisms` and `out/classifier`.
+        data: Settings of `DataConfig`, such as {"size": 64}. Other forms of data take the place of `source` and
+            `target`: {"benchmark": "digits"}, or list files.
+        mechanisms: Settings of stage 1, such as {"steps": 2000, "k": 4}.
+        classifier: Settings of stage 2, such as {"steps": 1000, "backbone": {"name": "resnet18"}}.
+        seed: Every random choice follows from it.
+        device: "auto" is the GPU if there is one.
+        quiet: Show no progress.
+        **settings: The other fields of `tcm.pipeline.FitConfig`.
+    """
+    from tcm.classifier.load import load_classifier
+    from tcm.config import with_settings
+    from tcm.pipeline import FitConfig, fit_pipeline
+
+    data = _data_config(source, target, data)
+    nested = {"mechanisms": mechanisms, "classifier": classifier}
+    given = {name: value for name, value in nested.items() if value is not None}
+    given |= {"data": data, "seed": seed, "device": device}
+    config = with_settings(FitConfig.for_images(data.is_small), given | settings)
+    stages, _ = fit_pipeline(config, _folder("out", out), quiet)
+    return load_classifier(stages.classifier, device)
+
+
+def train(
+    name: str,
+    /,
+    source: PathLike | None = None,
+    target: PathLike | None = None,
+    *,
+    out: PathLike,
+    mechanisms: PathLike | None = None,
+    method: MethodConfig | Mapping[str, Any] | None = None,
+    data: DataConfig | Mapping[str, Any] | None = None,
+    backbone: BackboneConfig | Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    batch: int = 32,
+    seed: int = 0,
+    device: Device = "auto",
+    quiet: bool = False,
+    **settings: Any,
+) -> Classifier:
+    """Trains one method and returns the trained classifier.
+
+    Calling it again with the same settings continues what was interrupted; a finished folder is only loaded.
+
+    Args:
+        name: A method of `tcm.METHODS`, such as "dann".
+        source: Folder of labelled images, one subfolder per class.
+        target: Folder of images to adapt to. Labels are not needed; class subfolders are used for evaluation only.
+        out: Folder of the run.
+        mechanisms: Folder of finished mechanisms, such as the `mechanisms` below the `out` of a fit. Only methods that
+            use counterfactuals take it.
+        method: Settings of the method, such as {"trade_off": 0.5, "recipe": {"lr": 0.02}}.
+        data: Settings of `DataConfig`, such as {"size": 64}. Other forms of data take the place of `source` and
+            `target`: {"benchmark": "digits"}, or list files.
+        backbone: Settings of `BackboneConfig`, such as {"name": "resnet18"}.
+        steps: Training steps. Default: 10000, digits 600.
+        batch: Images of each domain in a step.
+        seed: Every random choice follows from it.
+        device: "auto" is the GPU if there is one.
+        quiet: Show no progress.
+        **settings: The other fields of `tcm.classifier.train.TrainConfig`, such as `evaluate_every`.
+    """
+    from tcm.classifier.load import load_classifier
+    from tcm.classifier.train import TrainConfig, train_classifier
+    from tcm.config import with_settings
+    from tcm.methods import METHODS
+
+    if name not in METHODS:
+        raise InputError(f'there is no method "{name}"; give one of {", ".join(METHODS)}')
+    data = _data_config(source, target, data)
+    nested = {"method": method, "backbone": backbone}
+    given = {key: value for key, value in nested.items() if value is not None}
+    given |= {"data": data, "steps": steps, "batch": batch, "seed": seed, "device": device}
+    given |= {"mechanisms": None if mechanisms is None else _folder("mechanisms", mechanisms)}
+    start = TrainConfig(method=METHODS[name].for_images(data.is_small))
+    folder = _folder("out", out)
+    train_classifier(name, with_settings(start, given | settings), folder, quiet)
+    return load_classifier(folder, device)
+
+
+def load(run: PathLike, *, device: Device = "auto") -> Classifier:
+    """The classifier of a finished run: the `out` of `train`, or of `fit`, or a folder with its model.safetensors."""
+    from tcm.classifier.load import classifier_folder, load_classifier
+
+    return load_classifier(classifier_folder(_folder("run", run)), device)
+
+
+def predict(run: PathLike, images: Images, *, fast: bool = False, device: Device = "auto") -> NDArray[np.str_]:
+    """The class name of every image, by a finished run: `load(run).predict(images)`, for a single use."""
+    return load(run, device=device).predict(images, fast=fast)
+
+
+def evaluate(run: PathLike, *, device: Device = "auto", quiet: bool = False) -> dict[str, Any]:
+    """Evaluates a finished run on its own data again and returns the scores, which its evaluation.json holds too.
+
+    `scores["target"]["accuracy"]` is None where the target has no labels.
+    """
+    from tcm.classifier.load import classifier_folder
+    from tcm.classifier.train import evaluate_run
+
+    return evaluate_run(classifier_folder(_folder("run", run)), device, quiet)
+
+
+def _folder(name: str, path: PathLike) -> Path:
+    if str(path) == "":  # which would be the folder that one stands in
+        raise InputError(name, "is empty; name a folder")
+    return Path(path).expanduser()
+
+
+def _data_config(
+    source: PathLike | None, target: PathLike | None, data: DataConfig | Mapping[str, Any] | None
+) -> DataConfig:
+    """`data` with the two folders filled in."""
+    from tcm.config import with_settings
+    from tcm.training.run_config import RunConfig
+
+    config = with_settings(RunConfig(), {"data": data or {}}).data
+    if source is None and target is None:
+        return config
+    for name, path in (("source", source), ("target", target)):
+        if path is None:
+            raise InputError(name, "is missing; give the folders `source` and `target`, or describe both in `data`")
+        if getattr(config, f"{name}_dir") is not None:
+            raise InputError(name, f"is given and so is `data.{name}_dir`; leave one out")
+        config = with_settings(config, {f"{name}_dir": _folder(name, path)}, "data")
+    return config
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IMPORTED_LATER:
+        return getattr(import_module(_IMPORTED_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

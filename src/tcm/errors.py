@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-FIELD = re.compile(r"`([a-z_]\w*(?:\.\w+)*)`")  # a field of a config, as messages mention it
+# A field of a config as messages mention it, with or without a value: `batch`, `data.on_bad_image=skip`.
+FIELD = re.compile(r"`([a-z_]\w*(?:\.\w+)*)(?:=([^`\s]+))?`")
 
 
 class InputError(ValueError):
@@ -12,7 +13,8 @@ class InputError(ValueError):
 
     `InputError("data.crop", "is 8; give 32 or more")` names the field of a config that is wrong;
     `InputError("photos is empty; name a folder of images")` is about something else. Fields that the text mentions
-    stand in backticks: "lower `batch`". The library speaks of fields, and the command line shows them as its options.
+    stand in backticks: "lower `batch`", "or set `data.on_bad_image=skip`". The library speaks of fields, and the
+    command line shows them as its options.
     """
 
     def __init__(self, *parts: str):
@@ -22,7 +24,7 @@ class InputError(ValueError):
 
     def renamed(self, rename: Callable[[str], str]) -> "InputError":
         """The same mistake in the fields of another config, such as one that holds this one."""
-        error = InputError(FIELD.sub(lambda found: f"`{rename(found[1])}`", str(self)))
+        error = InputError(FIELD.sub(lambda found: found[0].replace(found[1], rename(found[1]), 1), str(self)))
         error.field = rename(self.field) if self.field else ""
         return error
 

@@ -1,6 +1,5 @@
 """Both stages in one go (Algorithm 1): mechanisms, the counterfactuals they make, and the classifier."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,19 +10,13 @@ from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.data.task import DataConfig, load_task
 from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import BankConfig
-from tcm.mechanisms.train import PRESETS as BANKS
-from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
-from tcm.mechanisms.train import Preset as BankPreset
+from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport
-from tcm.methods import Preset
+from tcm.methods import DEFAULT
 from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import Device
 from tcm.training.run_folder import Run
-
-# Stage 1's form for each of stage 2's. The default of stage 2 gains most from mechanisms that each go all the way to
-# the other domain, as the paper's do. Those of stage 1's own default share the way: they tell factors apart.
-BANK_OF: dict[Preset, BankPreset] = {"default": "paper", "paper": "paper", "release": "release", "control": "paper"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +28,8 @@ class StageOne:
     batch: int = 8
     """Images of each domain in a step."""
     k: int | Literal["auto"] = 4
-    """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
-    bank: BankConfig = field(default_factory=lambda: BANKS[BANK_OF["default"]])
+    """Number of mechanisms. auto: start with 8 and drop those that are unused."""
+    bank: BankConfig = field(default_factory=BankConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +49,6 @@ class FitConfig:
     """A run of both stages."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    preset: Preset = "default"
-    """Where the values of --mechanisms.bank and --classifier.method start."""
     seed: int = 0
     """Every random choice follows from it."""
     device: Device = "auto"
@@ -66,6 +57,14 @@ class FitConfig:
     """auto: bf16 on a GPU that has it, fp32 otherwise."""
     mechanisms: StageOne = field(default_factory=StageOne)
     classifier: StageTwo = field(default_factory=StageTwo)
+
+    @classmethod
+    def for_images(cls, small: bool) -> "FitConfig":
+        """The default settings; `small` is for images below 64 pixels and their small networks."""
+        return cls(
+            mechanisms=StageOne(bank=bank_config("paper", small)),
+            classifier=StageTwo(method=TCMConfig.for_images(small)),
+        )
 
 
 class Stages(NamedTuple):
@@ -79,42 +78,44 @@ def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> tuple[Sta
     """Runs what is left to do of both stages below `out`; their folders, and whether anything was left."""
     stages = Stages(out / "mechanisms", out / "classifier")
     common = {name: getattr(config, name) for name in ("data", "seed", "device", "precision")}
-    first, second, preset = config.mechanisms, config.classifier, BANK_OF[config.preset]
-    one = MechanismsConfig(**common, preset=preset, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
+    first, second = config.mechanisms, config.classifier
+    one = MechanismsConfig(**common, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
     two = TrainConfig[TCMConfig](
         **common,
-        preset=config.preset,
         steps=second.steps,
         batch=second.batch,
         backbone=second.backbone,
         method=second.method,
         mechanisms=stages.mechanisms,
     )
-    with told_of("classifier", StageTwo):  # a mistake in the second stage is told before the first one runs
+    with in_stage("classifier", StageTwo):  # mistakes in the second stage are found before the first one runs
         settled = two.resolved()
         if not Run(stages.mechanisms).finished:
             require_batch(settled, quiet)
-    with told_of("mechanisms", StageOne):
+    with in_stage("mechanisms", StageOne):
         done = [train_mechanisms(one, stages.mechanisms, quiet)]
         done.append(transport(stages.mechanisms, device=config.device, quiet=quiet))
-    with told_of("classifier", StageTwo):
-        done.append(train_classifier("tcm", two, stages.classifier, quiet))
+    with in_stage("classifier", StageTwo):
+        done.append(train_classifier(DEFAULT, two, stages.classifier, quiet))
     return stages, any(done)
 
 
 @contextmanager
-def told_of(stage: str, options: type[StageOne | StageTwo]) -> Iterator[None]:
-    """Mistakes in a stage are told by the options of both: --classifier.batch for --batch."""
-    names = "|".join(options.__dataclass_fields__)
+def in_stage(stage: str, config: type[StageOne | StageTwo]) -> Iterator[None]:
+    """Mistakes in the fields of a stage are reported in those of both: `classifier.batch` for `batch`."""
+
+    def rename(field: str) -> str:
+        return f"{stage}.{field}" if field.split(".")[0] in config.__dataclass_fields__ else field
+
     try:
         yield
     except InputError as error:
-        raise InputError(re.sub(rf"(?<!\S)--({names})\b", rf"--{stage}.\1", str(error))) from error
+        raise error.renamed(rename) from error
 
 
 def require_batch(config: TrainConfig[Any], quiet: bool) -> None:
     """An error unless both domains have the images of a batch."""
     for store in load_task(config.data, quiet):
         if len(store) < config.batch:
-            found = f"--batch is {config.batch}, but {printable(store.name)} has {len(store)} images"
-            raise InputError(f"{found}; lower it or add images")
+            found = f"is {config.batch}, but {printable(store.name)} has {len(store)} images"
+            raise InputError("batch", f"{found}; lower it or add images")

@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar on a terminal, a plain line every so often elsewhere, nothing when quiet."""
+"""Progress of long work: a bar on a terminal, a plain line from time to time elsewhere, nothing when quiet."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 LINE_EVERY = 10.0  # seconds between plain lines
-WIDE = 120  # characters of a terminal that has room for everything
+WIDE = 120  # columns of a terminal with room for everything
 
 
 class ProgressDisplay:
@@ -22,7 +22,7 @@ class ProgressDisplay:
         console = Console(stderr=True)
         self._bar: Progress | None = None
         if console.is_terminal and not quiet:
-            # On a narrow terminal the short text gives way first, then the end of a long title; the numbers never do.
+            # A narrow terminal cuts the short text first, then the end of a long title, and never the numbers.
             narrow = console.width < WIDE
             titles = Column(no_wrap=True, overflow="ellipsis", max_width=28 if narrow else None)
             texts = Column(no_wrap=True, ratio=1)
@@ -40,14 +40,14 @@ class ProgressDisplay:
 
     @property
     def rate(self) -> float:
-        """Units a second since the display opened."""
+        """Units per second since the display opened."""
         return (self.done - self.first) / max(time.monotonic() - self.started, 1e-9)
 
     def update(self, done: int, text: str | None = None) -> None:
         """Shows that `done` units are done; `text` replaces the short text beside the bar."""
         self.done, self.text = done, self.text if text is None else text
         if self._bar is not None:
-            rate = pace(self.rate, self.unit) if self.rate else ""
+            rate = format_rate(self.rate, self.unit) if self.rate else ""
             self._bar.update(self._task, completed=done, rate=rate, text=self.text)
         elif not self.quiet and time.monotonic() - self.last_line >= LINE_EVERY:
             self._line()
@@ -55,8 +55,8 @@ class ProgressDisplay:
     def _line(self) -> None:
         self.last_line = time.monotonic()
         parts = [f"{self.title}: {self.done}/{self.total} {self.unit}s"]
-        if self.rate:  # until something is done nobody knows how long the rest will take
-            parts += [pace(self.rate), f"{span((self.total - self.done) / self.rate)} left"]
+        if self.rate:  # otherwise the time left is unknown
+            parts += [format_rate(self.rate), f"{format_duration((self.total - self.done) / self.rate)} left"]
         print(", ".join([*parts, self.text] if self.text else parts), file=sys.stderr, flush=True)
 
     def __enter__(self) -> "ProgressDisplay":
@@ -73,14 +73,14 @@ class ProgressDisplay:
             self._line()
 
 
-def pace(rate: float, unit: str = "") -> str:
-    """A rate, units a second, by the time in which there are some: 2.5 step/s, 3.0 run/min."""
+def format_rate(rate: float, unit: str = "") -> str:
+    """A rate in units per second, as text per second, minute or hour: 2.5 step/s, 3.0 run/min."""
     seconds, name = next(((s, name) for s, name in ((1, "s"), (60, "min")) if rate * s >= 1), (3600, "h"))
     return f"{rate * seconds:.1f} {unit}/{name}".replace(" /", "/")
 
 
-def span(seconds: float) -> str:
-    """A time in the unit that suits it: 99 s, 45 min, 3.5 h."""
+def format_duration(seconds: float) -> str:
+    """A duration in a suitable unit: 99 s, 45 min, 3.5 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

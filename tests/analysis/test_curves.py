@@ -1,4 +1,4 @@
-"""Means and components over seeds with known answers, on invented runs."""
+"""Means and deviations over seeds with known answers, on invented runs."""
 
 import json
 from pathlib import Path
@@ -26,16 +26,21 @@ def write_run(
     target: str = "Clipart",
     steps: int = 20,
     finished: bool = True,
+    source_images: int = 9,
     **changed: Any,
 ) -> Path:
     """The folder of a run whose accuracy is half its last one after half of the steps."""
-    config = {"method_name": method, "preset": "default", "steps": steps, "seed": seed, "mechanisms": f"m-{k}-{seed}"}
+    folder.mkdir()
+    config = {"method_name": method, "steps": steps, "seed": seed, "mechanisms": f"m-{k}-{seed}" if k else None}
     config |= {"data": {"source": "Art", "target": target}, **changed}
     Run(folder).start(config)
     rows = [{"step": steps // 2, "target/accuracy": (accuracy or 0) / 2}, {"step": steps, "target/accuracy": accuracy}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     scores = {"accuracy": accuracy, "mean_class_accuracy": accuracy}
-    sides = {"source": {"name": "Art", "images": 9}, "target": {"name": target, "images": 2, "labelled": 2, **scores}}
+    sides = {
+        "source": {"name": "Art", "images": source_images},
+        "target": {"name": target, "images": 2, "labelled": 2, **scores},
+    }
     summary = {"selection": "last", "step": steps, "seconds": 1.0, "classes": ["cup", "hat"], **sides}
     (folder / "evaluation.json").write_text(json.dumps(summary))
     arrays = {name: np.zeros(0) for name in ARRAYS}
@@ -46,7 +51,7 @@ def write_run(
     return folder
 
 
-def test_the_mean_and_its_spread_where_all_have_a_point():
+def test_the_mean_and_its_deviation_where_all_have_a_point():
     lines = [Curve(np.array([1, 2, 3]), np.array([0.1, 0.2, 0.3])), Curve(np.array([1, 3]), np.array([0.3, 0.3]))]
     found = over_seeds(lines)
     assert found.at.tolist() == [1, 3]
@@ -69,23 +74,33 @@ def test_accuracy_has_a_line_for_each_method_and_k(tmp_path: Path):
     assert found["dann (2 seeds)"].deviation == pytest.approx([np.sqrt(0.005), np.sqrt(0.02)])
 
 
-def test_lines_that_no_word_tells_apart_have_the_folder_s_name(tmp_path: Path):
-    folders = [write_run(tmp_path / f"lr-{lr}", 0.5, method="dann", lr=lr) for lr in (1, 2)]
-    assert list(accuracy_curves(folders)) == ["dann, lr-1", "dann, lr-2"]
-
-
-def test_a_preset_is_told_even_where_it_is_the_only_one(tmp_path: Path):
-    folders = [write_run(tmp_path / "a", 0.5, method="dann"), write_run(tmp_path / "b", 0.6, k=4, preset="release")]
-    assert list(accuracy_curves(folders)) == ["dann", "tcm, release"]
-
-
-def test_no_line_is_lost_where_folders_have_one_name(tmp_path: Path):
-    (tmp_path / "slow").mkdir()
-    (tmp_path / "fast").mkdir()
+def test_lines_of_one_method_are_labelled_by_the_settings_that_differ(tmp_path: Path):
     folders = [
-        write_run(tmp_path / way / "dann-s0", lr, method="dann", lr=lr) for way, lr in (("slow", 0), ("fast", 1))
+        write_run(tmp_path / f"{lr}-{seed}", 0.5, method="dann", lr=lr, seed=seed) for lr in (1, 2) for seed in (0, 1)
     ]
-    assert list(accuracy_curves(folders)) == ["dann, slow/dann-s0", "dann, fast/dann-s0"]
+    assert list(accuracy_curves(folders)) == ["dann, lr 1 (2 seeds)", "dann, lr 2 (2 seeds)"]
+
+
+def test_mechanisms_of_another_form_are_another_line(tmp_path: Path):
+    for form in ("paper", "release"):
+        (tmp_path / form).mkdir()
+        (tmp_path / form / "config.json").write_text(
+            json.dumps({"form": form, "k": 2, "steps": 5, "bank": {"lr": form}})
+        )
+    folders = [
+        write_run(tmp_path / f"on-{form}", 0.5, k=2, mechanisms=str(tmp_path / form)) for form in ("paper", "release")
+    ]
+    assert list(accuracy_curves(folders)) == ["tcm, mechanisms.form paper", "tcm, mechanisms.form release"]
+
+
+def test_lines_of_equal_settings_and_task_are_labelled_by_their_folders(tmp_path: Path):
+    for way in ("slow", "fast"):
+        (tmp_path / way).mkdir()
+        for k in (1, 2):
+            images = 9 if way == "slow" else 10
+            write_run(tmp_path / way / f"{k}", 0.5, k=k, source_images=images)
+    folders = [tmp_path / way / str(k) for way in ("slow", "fast") for k in (1, 2)]
+    assert list(k_curves(folders)) == ["tcm, slow/1", "tcm, fast/1"]
 
 
 def test_k_is_read_from_the_model(tmp_path: Path):
@@ -107,8 +122,8 @@ def test_k_has_a_line_for_each_task(tmp_path: Path):
 def test_a_band_is_drawn_around_a_mean_and_explained():
     found = Curve(np.array([1, 5]), np.array([0.5, 0.7]), np.array([0.1, 0.2]))
     figure = curves_figure({"tcm": found}, percent=True, ticks=(1, 5))
-    (component,) = figure.axes[0].collections
-    heights = np.asarray(component.get_paths()[0].vertices)[:, 1]
+    (band,) = figure.axes[0].collections
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
     assert (heights.min(), heights.max()) == (pytest.approx(0.4), pytest.approx(0.9))
     assert figure.legends[0].get_title().get_text() == "band: mean ± standard deviation over seeds"
     assert list(figure.axes[0].get_xticks()) == [1, 5]
@@ -120,11 +135,11 @@ def test_a_band_is_drawn_around_a_mean_and_explained():
 @pytest.mark.parametrize(
     ("second", "says"),
     [
-        ({"method": "dann"}, "second is a run of dann; name runs of tcm train tcm"),
+        ({"method": "dann", "k": None}, "second is a run of dann, without k; name runs with different numbers"),
         ({"finished": False}, "second is not finished; repeat its command"),
         ({"accuracy": None}, "second has no target labels, so no accuracy"),
         ({}, "first and .*second are the same run; name one of them"),
-        ({"seed": 1}, "every run has k = 2, but .* name runs of tcm train tcm with different numbers of mechanisms"),
+        ({"seed": 1}, "every run has k = 2, but .* name runs with different numbers of mechanisms"),
     ],
 )
 def test_runs_that_have_no_place_in_the_figure(second: dict[str, Any], says: str, tmp_path: Path):
@@ -137,5 +152,5 @@ def test_one_run_given_twice_and_runs_of_different_data(tmp_path: Path):
     first, second = (write_run(tmp_path / name, 0.5, method="dann", target=name) for name in ("C", "P"))
     with pytest.raises(InputError, match="C is given twice"):
         accuracy_curves([first, first])
-    with pytest.raises(InputError, match=r"C \(Art → C\) and .*P \(Art → P\) are of different data"):
+    with pytest.raises(InputError, match=r"C \(Art → C\) and .*P \(Art → P\) have different data"):
         accuracy_curves([first, second])

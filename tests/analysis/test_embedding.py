@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tcm.analysis.embedding import chosen_images, plane, proxy_a_distance
+from tcm.analysis.embedding import chosen_images, proxy_a_distance, tsne
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.errors import InputError
@@ -36,9 +36,9 @@ def test_domains_that_half_overlap_are_at_distance_1():
 
 def test_the_plane_is_the_same_every_time():
     features = np.concatenate([normal(20, 1), normal(20, 2) + 20])
-    points = plane(features)
+    points = tsne(features)
     assert points.shape == (40, 2)
-    assert np.array_equal(points, plane(features))
+    assert np.array_equal(points, tsne(features))
 
 
 def store(labels: list[int], classes: int) -> ImageStore:

@@ -148,7 +148,7 @@ def test_images_that_only_one_gets_right_half_of_each_kind():
     chosen, counts = chosen_images(first, second, labels, 4, TITLES)
     assert set(chosen[:2].tolist()) < {0, 2, 5, 6}
     assert chosen[2:].tolist() == [1, 3]
-    assert counts == "Of 7 images 4 only by dann and 2 only by tcm are classified right."
+    assert counts == "Of 7 images, only dann classifies 4 correctly and only tcm 2."
     # Too few of a kind: more of the other.
     assert len(chosen_images(first, second, labels, 6, TITLES)[0]) == 6
     right = labels.clamp(min=0)

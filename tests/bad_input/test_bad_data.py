@@ -38,7 +38,7 @@ DATA_CASES = (
     Case(
         "a folder without images",
         OWN,
-        ("/Art holds files, but no images", "put images there (jpg"),
+        ("/Art has files, but no images", "put images there (jpg"),
         lambda world: [(world.here / "Art" / "cup").mkdir(parents=True), write("Art/cup/notes.txt", "x")(world)],
     ),
     Case(
@@ -119,7 +119,7 @@ DATA_CASES = (
     Case(
         "data in part",
         "train erm --data.source-dir {data}/Art {small} --out {here}/out",
-        ("in part", "give all of --data.source-dir and --data.target-dir"),
+        ("a part of the data", "give all of --data.source-dir and --data.target-dir"),
     ),
     Case(
         "unknown benchmark",
@@ -166,7 +166,7 @@ LIST_CASES = (
         lists("Art/cup/0.jpg 0\nArt/hat/0.jpg 1\n", "Clipart/key/0.jpg 2\n"),
     ),
     Case("source list without labels", LISTS, ("s.txt, line 1", "has no label"), lists("Art/cup/0.jpg\n")),
-    Case("list that is no text", LISTS, ("s.txt", "save it as UTF-8"), lambda w: write("s.txt", b"\xff\xfe\0")(w)),
+    Case("list that is not text", LISTS, ("s.txt", "save it as UTF-8"), lambda w: write("s.txt", b"\xff\xfe\0")(w)),
 )
 
 
@@ -216,3 +216,11 @@ def test_odd_names_work_from_end_to_end(world: World):
     assert len(rows) == 12
     assert {row["path"].split("/")[0] for row in rows} == {ODD, "[bold]", os.fsdecode(b"kl\xfc")}
     assert {row["class"] for row in rows} <= {ODD, "[bold]", os.fsdecode(b"kl\xfc")}
+
+
+def test_a_check_names_what_cannot_be_read_and_the_option(world: World, capsys: pytest.CaptureFixture[str]):
+    (world.own() / "cup" / "0.jpg").write_bytes(b"")
+    assert main(world.words("data check {here} --quiet")) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    for part in ("cup/0.jpg: the file is empty", "There are problems", "--data.on-bad-image skip"):
+        assert part in said

@@ -105,7 +105,7 @@ COUNTERFACTUALS_CASES = (
     Case(
         "counterfactuals without mechanisms",
         USE.removesuffix("--mechanisms "),
-        ("averaging uses counterfactuals, but --mechanisms is not given", "tcm mechanisms", "tcm transport"),
+        ("--mechanisms is not given, but averaging uses counterfactuals", "tcm mechanisms", "tcm transport"),
         absent="out",
     ),
     Case(
@@ -190,58 +190,14 @@ COUNTERFACTUALS_CASES = (
 
 
 TCM = "train tcm {folders} {small} --out {here}/out --mechanisms {mechanisms} "
-NO_LABELS = "--method.plain 0 --method.counterfactual 0 "
-
-
-def contradicted(name: str, options: str, *expected: str) -> Case:
-    """Settings of tcm that need each other and are not given together: nothing is written."""
-    return Case(name, TCM + options, (*expected, "set both or neither"), absent="out")
 
 
 STAGE2_CASES = (
-    Case(
-        "a preset of a method without presets",
-        TRAIN + " --preset paper",
-        ("--preset is paper, but erm has no presets", "leave it out"),
-        absent="out",
-    ),
-    Case("a preset that is not there", TCM + "--preset papers", ("papers", "paper"), absent="out"),
+    Case("a form of the mechanisms that is not there", MECHANISMS + "{folders} --form papers", ("papers", "paper")),
     Case(
         "the Baseline with two mechanisms",
         TCM.replace("train tcm", "train baseline"),
-        ("the Baseline has one mechanism, but --mechanisms has 2", "--preset paper --k 1"),
-    ),
-    contradicted("agreement without labels", NO_LABELS, "--method.agreement above 0 needs --method.plain or"),
-    contradicted(
-        "a prediction without a classifier",
-        NO_LABELS + "--method.agreement 0",
-        "--method.prediction average needs --method.plain or --method.counterfactual above 0",
-    ),
-    contradicted(
-        "labels for no counterfactuals",
-        "--method.source-views 0",
-        "--method.counterfactual above 0 needs --method.source-views of 1 or more",
-    ),
-    contradicted(
-        "an adjusted prediction without a head",
-        "--method.prediction adjusted",
-        "--method.prediction adjusted needs --method.head.weight above 0",
-    ),
-    contradicted(
-        "a head without counterfactuals",
-        "--method.head.weight 1 --method.target-views 0",
-        "--method.head.weight above 0 needs --method.source-views and --method.target-views of 1 or more",
-    ),
-    contradicted(
-        "predicted classes without a classifier",
-        "--method.plain 0 --method.counterfactual 0 --method.agreement 0 --method.head.weight 1 "
-        "--method.prediction adjusted",
-        "--method.alignment.kind conditional needs --method.plain or --method.counterfactual above 0",
-    ),
-    contradicted(
-        "proxies without counterfactuals",
-        "--method.alignment.kind proxies --method.target-views 0",
-        "--method.alignment.kind proxies needs --method.source-views and --method.target-views",
+        ("--mechanisms has 2 mechanisms", "uses 1", "--k 1"),
     ),
 )
 
@@ -258,8 +214,8 @@ def test_domains_of_other_image_sizes_and_shapes_give_mechanisms(world: World, c
     assert "share of wins" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_a_class_with_one_image_is_told_and_trained_on(world: World, capfd: pytest.CaptureFixture[str], preset: str):
+@pytest.mark.parametrize("form", ["tcm", "tcm-paper"])
+def test_a_class_with_one_image_is_reported_and_trained_on(world: World, capfd: pytest.CaptureFixture[str], form: str):
     own = world.own()
     for number in range(1, 4):
         (own / "hat" / f"{number}.jpg").unlink()
@@ -267,8 +223,8 @@ def test_a_class_with_one_image_is_told_and_trained_on(world: World, capfd: pyte
     assert main(world.words(MECHANISMS.replace("{here}/out", "{here}/mechanisms") + folders)) == 0
     assert main(world.words("transport {here}/mechanisms --device cpu --quiet")) == 0
     capfd.readouterr()
-    use = "train tcm {small} --out {here}/out --mechanisms {here}/mechanisms --preset "
-    assert main(world.words(use + preset + " " + folders)) == 0
+    use = " {small} --out {here}/out --mechanisms {here}/mechanisms "
+    assert main(world.words("train " + form + use + folders)) == 0
     (said,) = capfd.readouterr().err.splitlines()
     assert said.startswith("warning: the source ")
     assert said.endswith("/Art has a single image of 1 of its 3 classes: hat; a class should have more")

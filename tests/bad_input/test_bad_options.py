@@ -111,7 +111,7 @@ CASES = (
     Case(
         "weights of another kind of file",
         TRAIN + " --backbone.weights {here}/w.pth",
-        ("--backbone.weights", "/w.pth", "no readable safetensors", "save_file"),
+        ("--backbone.weights", "/w.pth", "not a readable safetensors", "save_file"),
         lambda world: torch.save({"w": torch.zeros(3)}, world.here / "w.pth"),
         absent="out",
     ),

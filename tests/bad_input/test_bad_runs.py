@@ -149,7 +149,7 @@ CASES = (
     ),
     Case("evaluate without a run", "evaluate {here}/gone", ("/gone is not a run folder", "--out of a run")),
     Case("report without a run", "report {data}", ("/data is not a run folder", "--out of a run")),
-    Case("report on nothing", "report {here}/gone", ("/gone is no folder", "--out folder of a run")),
+    Case("report on nothing", "report {here}/gone", ("/gone is not a folder", "name the folder of a run")),
     Case("predict an empty folder", "predict {run} {here}", ("holds no images (jpg", "give the folder")),
     Case("predict a missing folder", "predict {run} {here}/gone", ("/gone", "No such file", "check its name")),
     Case("predict one image", "predict {run} {data}/Art/cup/0.jpg", ("0.jpg is a file", "give the folder")),
@@ -201,7 +201,7 @@ def test_numbers_that_run_away_stop_the_run_and_keep_the_last_good_state(
         assert not state.exists()
 
 
-HEAD = "train tcm --preset paper {folders} {small} --mechanisms {mechanisms} --out {here}/out --method.head.vae-lr 1e38"
+HEAD = "train tcm-paper {folders} {small} --mechanisms {mechanisms} --out {here}/out --method.head.vae-lr 1e38"
 
 
 @pytest.mark.parametrize(

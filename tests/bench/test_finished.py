@@ -1,54 +1,93 @@
 """Which runs of a suite's folder are shown together."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
+
 from tcm.bench.config import SuiteConfig, SuiteMechanisms
-from tcm.bench.finished import compared_pair, finished_runs, in_order, mechanisms_of, usual_k, without_ablation
+from tcm.bench.finished import (
+    SuiteRun,
+    compared_pair,
+    finished_runs,
+    in_order,
+    mechanisms_of,
+    usual_k,
+    without_ablation,
+)
+
+SHORT = {"A": "Art", "C": "Clipart", "d": "digits source"}
 
 
-def finish(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "model.safetensors").touch()
+def finish(out: Path, task: str, method: str, seed: int, k: int | None = None) -> Path:
+    """A finished run of stage 2; its folder's name says nothing of what it is."""
+    folder = out / "runs" / task / f"run-{len([*out.glob('runs/*/*')])}"
+    folder.mkdir(parents=True)
+    where = f"/elsewhere/mechanisms/{'A-C' if task != 'digits' else task}/paper-k{k}" if k else None
+    config = {"method_name": method, "seed": seed, "mechanisms": where}
+    source, target = (SHORT[task[0]], SHORT[task[-1]]) if task != "digits" else ("digits source", "digits target")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "evaluation.json").write_text(json.dumps({"source": {"name": source}, "target": {"name": target}}))
+    about = {"inverse": {"k": k}} if k else {}
+    save_file({"x": torch.zeros(1)}, folder / "model.safetensors", {"tcm": json.dumps(about)})
+    return folder
 
 
-def test_finished_runs_are_read_in_the_order_of_tables(tmp_path: Path):
-    finish(tmp_path / "runs/C2A", "erm-s0")
-    finish(tmp_path / "runs/A2C", "tcm-k10-s0", "tcm-k4-s10", "tcm-k4-s2", "tcm-control-k4-s0", "cdan-e-s0", "erm-s1")
-    finish(tmp_path / "runs/A2C", "notes", "mine-s0")
-    (tmp_path / "runs/A2C/dann-s0").mkdir()  # not finished
+def names(runs: Sequence[SuiteRun]) -> list[str]:
+    return [f"{run.task} {run.method} {run.k or '-'} {run.seed}" for run in runs]
+
+
+def test_finished_runs_are_known_by_their_configs_and_stand_in_the_order_of_tables(tmp_path: Path):
+    finish(tmp_path, "C2A", "erm", 0)
+    for method, seed, k in (("tcm", 0, 10), ("tcm", 10, 4), ("tcm", 2, 4), ("tcm-paper", 0, 4), ("cdan-e", 0, None)):
+        finish(tmp_path, "A2C", method, seed, k)
+    (finish(tmp_path, "A2C", "dann", 0) / "model.safetensors").unlink()  # not finished
+    (tmp_path / "runs/A2C/notes").mkdir()
     found = finished_runs("office-home", tmp_path)
-    names = ["erm-s1", "cdan-e-s0", "tcm-k4-s2", "tcm-k4-s10", "tcm-k10-s0", "tcm-control-k4-s0", "erm-s0"]
-    assert [run.folder.name for run in found] == names
-    assert [run.task for run in found] == ["A2C"] * 6 + ["C2A"]
-    assert found[3][2:] == ("tcm", 4, 10)
-    assert found[1][2:] == ("cdan-e", None, 0)
-    assert [run.k for run in without_ablation(found, 4)] == [None, None, 4, 4, 4, None]
-    assert finished_runs("digits", tmp_path) == []
+    expected = ["A2C cdan-e - 0", "A2C tcm 4 2", "A2C tcm 4 10", "A2C tcm 10 0", "A2C tcm-paper 4 0", "C2A erm - 0"]
+    assert names(found) == expected
+    assert names(without_ablation(found, 4)) == [name for name in expected if name != "A2C tcm 10 0"]
+    assert finished_runs("digits", tmp_path / "elsewhere") == []
 
 
 def test_tcm_of_the_usual_k_is_compared_with_the_first_rival(tmp_path: Path):
-    folder = tmp_path / "runs/digits"
-    finish(folder, "tcm-k2-s0", "tcm-k4-s1", "tcm-k4-s2", "mdd-s0")
+    for method, seed, k in (("tcm", 0, 2), ("tcm", 1, 4), ("tcm", 2, 4), ("mdd", 0, None)):
+        finish(tmp_path, "digits", method, seed, k)
 
     def pair() -> list[str] | None:
         found = compared_pair(finished_runs("digits", tmp_path), 4)
-        return [run.folder.name for run in found] if found else None
+        return names(found) if found else None
 
-    assert pair() == ["mdd-s0", "tcm-k4-s1"]
-    finish(folder, "erm-s2", "erm-s1")
-    assert pair() == ["erm-s1", "tcm-k4-s1"]
-    finish(folder, "dann-s0", "baseline-k1-s0")
-    assert pair() == ["baseline-k1-s0", "tcm-k4-s1"]
+    assert pair() == ["digits mdd - 0", "digits tcm 4 1"]
+    for seed in (2, 1):
+        finish(tmp_path, "digits", "erm", seed)
+    assert pair() == ["digits erm - 1", "digits tcm 4 1"]
+    finish(tmp_path, "digits", "dann", 0)
+    finish(tmp_path, "digits", "baseline", 0, 1)
+    assert pair() == ["digits baseline 1 0", "digits tcm 4 1"]
     assert compared_pair(finished_runs("digits", tmp_path), 3) is None
 
 
-def test_mechanisms_of_the_pair(tmp_path: Path):
-    assert mechanisms_of("office-home", tmp_path, "C2A", 4) is None
-    finish(tmp_path / "mechanisms/A-C", "paper-k1", "paper-k10")
-    assert mechanisms_of("office-home", tmp_path, "C2A", 4) == tmp_path / "mechanisms/A-C/paper-k10"
-    finish(tmp_path / "mechanisms/A-C", "paper-k4")
-    assert mechanisms_of("office-home", tmp_path, "C2A", 4) == tmp_path / "mechanisms/A-C/paper-k4"
+def test_mechanisms_are_those_that_the_runs_of_a_task_used(tmp_path: Path):
+    def mechanisms() -> Path | None:
+        return mechanisms_of(finished_runs("office-home", tmp_path), "C2A", 4)
+
+    def finish_stage_1(k: int) -> None:
+        folder = tmp_path / f"mechanisms/A-C/paper-k{k}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").touch()
+
+    finish(tmp_path, "C2A", "baseline", 0, 1)
+    finish(tmp_path, "C2A", "tcm", 0, 10)
+    assert mechanisms() is None
+    finish_stage_1(1)
+    finish_stage_1(10)
+    assert mechanisms() == tmp_path / "mechanisms/A-C/paper-k10"
+    finish(tmp_path, "C2A", "tcm", 0, 4)
+    finish_stage_1(4)
+    assert mechanisms() == tmp_path / "mechanisms/A-C/paper-k4"
 
 
 def test_the_usual_k_is_that_of_the_protocol_or_the_option():
@@ -58,8 +97,8 @@ def test_the_usual_k_is_that_of_the_protocol_or_the_option():
 
 
 def test_rows_stand_in_the_order_of_the_suite():
-    columns = ("method", "preset", "k", "seed")
-    rows = [("tcm", "paper", "4", "0"), ("tcm", "default", "10", "0"), ("tcm", "default", "4", "1")]
-    rows += [("tcm", "default", "4", "0"), ("own", "default", "", "0"), ("erm", "default", "", "0")]
+    columns = ("method", "k", "seed")
+    rows = [("tcm-paper", "4", "0"), ("tcm", "10", "0"), ("tcm", "4", "1"), ("tcm", "4", "0")]
+    rows += [("own", "", "0"), ("erm", "", "0")]
     found = in_order([dict(zip(columns, row, strict=True)) for row in rows])
     assert [tuple(row.values()) for row in found] == [rows[5], rows[3], rows[2], rows[1], rows[0], rows[4]]

@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tcm.bench.config import DIGITS_KS, ENTRIES, SuiteConfig, SuiteMechanisms, method_settings
-from tcm.bench.plan import Job, in_suite_options, plan_jobs
+from tcm.bench.config import DIGITS_KS, SuiteConfig, SuiteMechanisms, has_small_images, method_settings
+from tcm.bench.plan import Job, in_suite_fields, plan_jobs
 from tcm.classifier.train import TrainConfig
 from tcm.data.benchmarks import BENCHMARKS, Benchmark
-from tcm.data.domains import IGNORE_REMEDY
 from tcm.errors import InputError
 from tcm.mechanisms.distance import WatchConfig
-from tcm.mechanisms.train import MechanismsConfig, preset_bank
-from tcm.methods import METHODS, preset_method
-from tcm.methods.tcm.baseline import preset_baseline
+from tcm.mechanisms.train import MechanismsConfig, bank_config
+from tcm.methods import METHODS
+from tcm.methods.baseline import BaselineConfig
 from tcm.nn.backbone import BackboneConfig
 
 DOMAINS = ("Art", "Clipart", "Product", "Real World")
@@ -33,7 +32,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def jobs(benchmark: str, config: SuiteConfig, out: Path = Path("/suite")) -> dict[str, Job]:
-    return {job.name: job for job in plan_jobs(benchmark, config, method_settings(benchmark), out)}
+    settings = method_settings(has_small_images(benchmark.lower(), config))
+    return {job.name: job for job in plan_jobs(benchmark, config, settings, out)}
 
 
 @pytest.mark.filterwarnings("ignore:.*Office-Home")
@@ -78,18 +78,18 @@ def test_the_digits_whole_suite():
     found = jobs("digits", SuiteConfig())
     runs = [job for job in found.values() if job.method]
     assert {job.method for job in runs} == set(METHODS)
-    assert len(runs) == 3 * (len(ENTRIES) + len(DIGITS_KS))
+    assert len(runs) == 3 * (len(METHODS) + len(DIGITS_KS))
     assert {job.config.k for job in found.values() if isinstance(job.config, MechanismsConfig)} == {4, *DIGITS_KS}
-    presets = {job.name: job.config.preset for job in runs if isinstance(job.config, TrainConfig)}
-    assert presets["runs/digits/tcm-paper-k4-s0"] == "paper"
-    with_four = {job.needs for job in runs if "/tcm" in job.name and "-k4-" in job.name}
+    assert found["runs/digits/tcm-paper-k4-s0"].method == "tcm-paper"
+    assert not found["runs/digits/tcm-control-s0"].needs
+    with_four = {job.needs for job in runs if "-k4-" in job.name}
     assert with_four == {"mechanisms/digits/paper-k4"}  # one stage 1 serves all
 
 
 def test_everything_can_be_set():
     mechanisms = SuiteMechanisms(steps=30, batch=6, k=3, lr=1e-4, warmup=5, crop=28)
     config = SuiteConfig(methods="dann,tcm", seeds=1, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms)
-    settings = method_settings("digits")
+    settings = method_settings(small=True)
     settings = replace(settings, dann=replace(settings.dann, trade_off=0.5))
     first, second, third = plan_jobs("digits", config, settings, Path("/suite"))
     assert (first.config.steps, first.config.batch) == (40, 16)
@@ -114,28 +114,28 @@ def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
     ("benchmark", "options", "said"),
     [
         ("office-hone", {}, r'no benchmark "office-hone"; the nearest is office-home; there are .*digits'),
-        ("office-home", {}, "needs --root"),
+        ("office-home", {}, "needs `root`"),
         ("digits", {"root": Path("x")}, "leave it out"),
         ("digits", {"methods": "erm,DNAN"}, r'no method "DNAN"; the nearest is dan'),
         ("digits", {"methods": "erm,dnan"}, r'no method "dnan"; the nearest is dan'),
         ("digits", {"methods": ","}, "name some of erm"),
-        ("digits", {"seeds": 0}, "--seeds is 0; give 1 or more"),
-        ("digits", {"ks": "2,x"}, '--ks has "x"'),
-        ("digits", {"ks": "0"}, '--ks has "0"'),
-        ("digits", {"steps": -1}, "runs/digits/erm-s0: --steps is -1"),
-        ("digits", {"steps": 0}, "runs/digits/erm-s0: --steps is 0"),
-        ("digits", {"area": 3.0}, "runs/digits/erm-s0: --area is 3.0; give a share"),
-        ("digits", {"size": 16}, "runs/digits/erm-s0: --size is 16; give 32"),
-        ("digits", {"evaluate_every": 0}, "--evaluate-every is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*--mechanisms.steps is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "--mechanisms.batch is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "--mechanisms.k is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(lr=-1.0)}, "--mechanisms.lr is -1.0"),
-        ("digits", {"mechanisms": SuiteMechanisms(crop=40)}, "mechanisms/digits/.*--mechanisms.crop is 40"),
-        ("digits", {"methods": "tcm", "crop": 40}, "runs/digits/tcm.*: --crop is 40"),
-        ("digits", {"mechanisms": SuiteMechanisms(watch=1)}, "--mechanisms.watch is 1; give 2 or more"),
+        ("digits", {"seeds": 0}, "`seeds` is 0; give 1 or more"),
+        ("digits", {"ks": "2,x"}, '`ks` has "x"'),
+        ("digits", {"ks": "0"}, '`ks` has "0"'),
+        ("digits", {"steps": -1}, "runs/digits/erm-s0: `steps` is -1"),
+        ("digits", {"steps": 0}, "runs/digits/erm-s0: `steps` is 0"),
+        ("digits", {"area": 3.0}, "runs/digits/erm-s0: `area` is 3.0; give a share"),
+        ("digits", {"size": 16}, "runs/digits/erm-s0: `size` is 16; give 32"),
+        ("digits", {"evaluate_every": 0}, "`evaluate_every` is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*`mechanisms.steps` is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "`mechanisms.batch` is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "`mechanisms.k` is 0"),
+        ("digits", {"mechanisms": SuiteMechanisms(lr=-1.0)}, "`mechanisms.lr` is -1.0"),
+        ("digits", {"mechanisms": SuiteMechanisms(crop=40)}, "mechanisms/digits/.*`mechanisms.crop` is 40"),
+        ("digits", {"methods": "tcm", "crop": 40}, "runs/digits/tcm.*: `crop` is 40"),
+        ("digits", {"mechanisms": SuiteMechanisms(watch=1)}, "`mechanisms.watch` is 1; give 2 or more"),
         ("digits", {"tasks": "A2C"}, r'no task "A2C"; the nearest is digits'),
-        ("office-home", {"root": "here", "tasks": ","}, r'--tasks is ","; name some of A>C, A>P'),
+        ("office-home", {"root": "here", "tasks": ","}, r'`tasks` is ","; name some of A>C, A>P'),
         ("office-home", {"root": "here", "tasks": "A2Q"}, r'no task "A2Q"; the nearest is A'),
     ],
 )
@@ -166,14 +166,14 @@ def test_benchmarks_and_methods_may_be_spelled_in_any_way(root: Path):
 def test_small_images_of_a_benchmark_have_small_networks(root: Path):
     for small, size, crop in ((True, 32, None), (True, None, 56), (False, None, None)):
         config = SuiteConfig(root=root, tasks="A2C", methods="tcm-paper", seeds=1, size=size, crop=crop)
-        settings = method_settings("office-home", config.size, config.crop)
+        assert has_small_images("office-home", config) == small
+        settings = method_settings(small)
         first, second = plan_jobs("office-home", config, settings, Path("/suite"))
         assert isinstance(first.config, MechanismsConfig)
         assert isinstance(second.config, TrainConfig)
-        assert first.config.bank == preset_bank("paper", small)
-        assert second.config.method == preset_method("tcm", "paper", small)
+        assert first.config.bank == bank_config("paper", small)
+        assert second.config.method == METHODS["tcm-paper"].for_images(small)
         assert second.config.resolved().backbone.name == ("small" if small else "resnet50")
-        assert settings.baseline == (method_settings("digits").baseline if small else preset_baseline(small=False))
 
 
 def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_its_options():
@@ -183,13 +183,13 @@ def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_it
         assert (job.config.data.on_bad_image, job.config.data.cache) == ("skip", Path("/cache"))
         assert job.config.data.area == (0.2 if job.method else None)
     for job in found.values():
-        assert in_suite_options(job, "or pass --data.on-bad-image skip") == "or pass --on-bad-image skip"
-        assert in_suite_options(job, f"rename or remove them, or {IGNORE_REMEDY}") == "rename or remove them"
+        error = in_suite_fields(job, InputError("or pass `data.on_bad_image` skip, or `data.target_labels` ignore"))
+        assert str(error) == "or pass `on_bad_image` skip, or `target_labels` ignore"
 
 
 def test_a_cache_that_is_a_file_is_told_before_any_run(tmp_path: Path):
     (tmp_path / "x").write_text("precious")
-    with pytest.raises(InputError, match=r" --cache \S+/x is a file; name a folder$"):
+    with pytest.raises(InputError, match=r" `cache`.* \S+/x is a file; name a folder$"):
         jobs("digits", SuiteConfig(methods="erm", seeds=1, cache=tmp_path / "x"))
 
 
@@ -202,19 +202,21 @@ def test_stage_1_is_watched_in_the_features_of_the_backbone():
         assert isinstance(watched, MechanismsConfig)
         assert watched.watch == expected
     job = jobs("digits", plain)["mechanisms/digits/paper-k4"]
-    assert in_suite_options(job, "give --watch.backbone.weights") == "give --backbone.weights"
-    assert in_suite_options(job, "lower --bank.lr or --bank.critic-lr in") == "lower --mechanisms.lr in"
+    assert (
+        str(in_suite_fields(job, InputError("watch.backbone.weights", "is missing"))) == "`backbone.weights` is missing"
+    )
+    assert str(in_suite_fields(job, InputError("lower `bank.lr`"))) == "lower `mechanisms.lr`"
 
 
 def test_a_wrong_setting_of_a_method_is_told_by_its_option():
-    settings = method_settings("digits")
-    settings = replace(settings, tcm_paper=replace(settings.tcm_paper, agreement=-1.0))
-    with pytest.raises(InputError, match=r"runs/digits/tcm-paper-k4-s0: --method\.tcm-paper\.agreement is -1"):
+    settings = method_settings(small=True)
+    settings = replace(settings, tcm_paper=replace(settings.tcm_paper, alpha=-1.0))
+    with pytest.raises(InputError, match=r"runs/digits/tcm-paper-k4-s0: `method\.tcm_paper\.alpha` is -1"):
         plan_jobs("digits", SuiteConfig(methods="tcm-paper"), settings, Path("/suite"))
 
 
 def test_the_baseline_of_the_digits_suite_has_discriminators_that_few_steps_can_bear():
-    few, usual = method_settings("digits").baseline, preset_baseline(small=True)
-    assert (few.features, few.alignment.hidden) == ("bottleneck", 128)
-    assert replace(few, features=usual.features, alignment=usual.alignment) == usual
-    assert method_settings("office-home").baseline == preset_baseline(small=False)
+    few, usual = method_settings(small=True).baseline, BaselineConfig.for_images(small=True)
+    assert (few.input, few.hidden) == ("bottleneck", 128)
+    assert replace(few, input=usual.input, hidden=usual.hidden) == usual
+    assert method_settings(small=False).baseline == BaselineConfig.for_images(small=False)

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 from support.tiny_suite import ended, repeated, suite
+from tcm.cli.commands import bench
 
 from tcm.bench.config import SuiteConfig, method_settings
 from tcm.bench.runner import run_suite
 from tcm.classifier.selection import RULES
-from tcm.cli.commands import bench
 from tcm.errors import InputError
 from tcm.training.files import lock
 

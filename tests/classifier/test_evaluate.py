@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.classifier.evaluate import centred, confusion_counts, predicted, probabilities, score
+from tcm.classifier.evaluate import centre_crop_batches, confusion_counts, predict_images, probabilities, score
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
@@ -38,7 +38,7 @@ def test_probabilities_and_features_come_of_one_pass():
     method, passes = ERMConfig().build(Problem(5, BackboneConfig("small").build())).eval(), []
     method.backbone.register_forward_hook(lambda *_: passes.append(1))
     images = torch.randint(256, (11, 32, 32, 3), dtype=torch.uint8)
-    found = predicted(make_fabric("cpu", "fp32"), method.answer, images, crop=32)
+    found = predict_images(make_fabric("cpu", "fp32"), method.answer, images, crop=32)
     assert len(passes) == 3
     torch.testing.assert_close(found.features, method.features(images.permute(0, 3, 1, 2) / 255).detach())
     alone = probabilities(make_fabric("cpu", "fp32"), method.predict, images, 32)
@@ -48,10 +48,10 @@ def test_probabilities_and_features_come_of_one_pass():
 @pytest.mark.parametrize(("crop", "sizes"), [(32, [256, 44]), (224, [32] * 9 + [12]), (2000, [1] * 300)])
 def test_the_larger_images_are_the_fewer_go_at_once(crop: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        "tcm.classifier.evaluate.cut", lambda _, chosen: torch.zeros(len(chosen.indices), 1, 1, 3).byte()
+        "tcm.classifier.evaluate.crop_images", lambda _, chosen: torch.zeros(len(chosen.indices), 1, 1, 3).byte()
     )
     images = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(300, crop, crop, 3)
-    assert [len(batch) for batch in centred(images, crop, torch.device("cpu"))] == sizes
+    assert [len(batch) for batch in centre_crop_batches(images, crop, torch.device("cpu"))] == sizes
 
 
 def test_the_two_accuracies_differ_where_classes_differ_in_size():

@@ -1,4 +1,4 @@
-"""Predictions for users in a hurry, and what a training command says of a causal head."""
+"""Fast predictions, and what a training command says about a causal head."""
 
 import csv
 import shutil
@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tcm.cli import commands
+from tcm.cli import train as train_commands
 from tcm.cli.app import main
 from tcm.data import digits
 from tcm.nn.generator import FrozenGenerators
@@ -48,11 +48,11 @@ def rows_of(run: Path, images: Path, *options: str) -> list[dict[str, str]]:
     return list(csv.DictReader(table.open()))
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("form", ["tcm", "tcm-paper"])
 def test_fast_uses_no_mechanism(
-    preset: str, mechanisms: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, mechanisms: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run = trained("tcm", tmp_path / "run", "--preset", preset, "--mechanisms", str(mechanisms))
+    run = trained(form, tmp_path / "run", "--mechanisms", str(mechanisms))
     careful = rows_of(run, images)
 
     def refuse(*_: torch.Tensor) -> torch.Tensor:
@@ -65,10 +65,10 @@ def test_fast_uses_no_mechanism(
         rows_of(run, images)
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_the_model_file_is_all_that_a_prediction_needs(preset: str, mechanisms: Path, images: Path, tmp_path: Path):
+@pytest.mark.parametrize("form", ["tcm", "tcm-paper"])
+def test_the_model_file_is_all_that_a_prediction_needs(form: str, mechanisms: Path, images: Path, tmp_path: Path):
     given = Path(shutil.copytree(mechanisms, tmp_path / "mechanisms"))
-    run = trained("tcm", tmp_path / "run", "--preset", preset, "--mechanisms", str(given))
+    run = trained(form, tmp_path / "run", "--mechanisms", str(given))
     expected = rows_of(run, images)
     alone = tmp_path / "alone"
     alone.mkdir()
@@ -94,11 +94,11 @@ def test_help_says_what_fast_gives_up_and_saves(capsys: pytest.CaptureFixture[st
 def test_training_tells_what_is_wrong_with_the_head(
     mechanisms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    run = trained("tcm", tmp_path / "run", "--preset", "release", "--mechanisms", str(mechanisms))
+    run = trained("tcm-release", tmp_path / "run", "--mechanisms", str(mechanisms))
     assert REMARK in capsys.readouterr().out.splitlines()
     stages = Stages(mechanisms, run)
-    monkeypatch.setattr(commands, "fit_pipeline", lambda *_: (stages, True))
-    assert commands.fit(FitConfig(), tmp_path, quiet=True) == 0
+    monkeypatch.setattr(train_commands, "fit_pipeline", lambda *_: (stages, True))
+    assert train_commands.fit_both_stages(FitConfig(), tmp_path, quiet=True) == 0
     assert REMARK in capsys.readouterr().out.splitlines()
 
 

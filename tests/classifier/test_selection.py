@@ -16,8 +16,9 @@ from tcm.classifier.selection import (
     SCORES,
     TEMPERATURE,
     agreement,
-    collapse,
+    collapse_warning,
     embedded_validation,
+    evenly_spaced,
     importance_weights,
     information,
     negative_entropy,
@@ -25,7 +26,6 @@ from tcm.classifier.selection import (
     regret,
     scores,
     selected,
-    spread,
 )
 from tcm.errors import InputError
 
@@ -175,8 +175,8 @@ def test_dev_finds_the_target_risk_by_the_weights_of_its_own():
 
 def test_a_few_rows_are_always_the_same_and_evenly_spread():
     rows = torch.arange(10 * FITTED)
-    assert torch.equal(spread(rows[:7], 7), rows[:7])
-    few = spread(rows, FITTED)
+    assert torch.equal(evenly_spaced(rows[:7], 7), rows[:7])
+    few = evenly_spaced(rows, FITTED)
     assert len(few) == FITTED
     assert (few[0], few[-1]) == (0, len(rows) - 1)
     assert set(few.diff().tolist()) <= {10, 11}
@@ -218,7 +218,7 @@ def test_a_model_that_has_run_away_has_no_scores():
 
 def test_no_score_can_be_given_target_labels():
     assert list(inspect.signature(scores).parameters) == ["source", "labels", "target", "held_out", "device"]
-    assert Predictions._fields == ("probabilities", "features", "others")
+    assert Predictions._fields == ("probabilities", "features", "variants")
 
 
 ROWS = [
@@ -252,7 +252,7 @@ def test_an_unknown_rule_is_told_the_nearest():
         selected(ROWS, "entorpy")
     with pytest.raises(InputError, match=f"there are {', '.join(RULES)}"):
         selected(ROWS, "xyzzy")
-    with pytest.raises(InputError, match=r'no evaluation has select/dev, which the selection rule "dev" goes by'):
+    with pytest.raises(InputError, match=r'no evaluation has select/dev, which the selection rule "dev" needs'):
         selected(ROWS, "dev")
 
 
@@ -277,10 +277,10 @@ def test_predictions_that_use_less_than_half_of_the_classes_are_a_collapse(used:
     probabilities = torch.where(torch.arange(10) < used, probabilities, 0)
     probabilities = probabilities / probabilities.sum(dim=1, keepdim=True)
     row = {"select/entropy": negative_entropy(probabilities), "select/information": information(probabilities)}
-    said = collapse([{"loss": 1.0}, row, {"loss": 0.5}], 10)
+    said = collapse_warning([{"loss": 1.0}, row, {"loss": 0.5}], 10)
     assert said.startswith(f"The predictions on the target use about {used} of the 10 classes") == warned
     assert bool(said) == warned
 
 
 def test_without_scores_nothing_is_said_of_a_collapse():
-    assert collapse([{"step": 1, "source/accuracy": 0.5}], 10) == ""
+    assert collapse_warning([{"step": 1, "source/accuracy": 0.5}], 10) == ""

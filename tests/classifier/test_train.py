@@ -13,7 +13,7 @@ import torch
 from support.averaging import Averaging, AveragingConfig, register
 from torch import Tensor
 
-from tcm.classifier.evaluate import judged, probabilities
+from tcm.classifier.evaluate import predict_task, probabilities
 from tcm.classifier.selection import SCORES
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.cli.app import main
@@ -22,10 +22,10 @@ from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
-from tcm.mechanisms.train import load_mechanisms
+from tcm.mechanisms.load import load_mechanisms
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
-from tcm.methods.tcm.tcm import TCM, preset_tcm
+from tcm.methods.tcm.paper import PaperConfig, PaperTCM
 from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
@@ -174,7 +174,7 @@ def test_a_run_goes_on_only_with_its_own_mechanisms(mechanisms: Path, tmp_path: 
     assert main(["mechanisms", *options, "--seed", "1", "--out", str(own)]) == 0
     assert main(["transport", str(own), "--device", "cpu", "-q"]) == 0
     before = (run / "state.pt").read_bytes()
-    with pytest.raises(InputError, match=r"mechanisms holds other mechanisms than those that .*run was begun with"):
+    with pytest.raises(InputError, match=r"`mechanisms` is .*, which holds other mechanisms than .*run started with"):
         train_classifier("averaging", config_of(own), run, quiet=True)
     assert (run / "state.pt").read_bytes() == before
     other = dataclasses.replace(config_of(own), mechanisms=mechanisms)
@@ -217,11 +217,10 @@ def test_a_method_concludes_with_all_target_images_before_its_last_evaluation(
 def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
     mechanisms: Path, digits: Task, tmp_path: Path
 ):
-    config = dataclasses.replace(config_of(mechanisms), method=preset_tcm("paper", small=True), preset="paper")
-    train_classifier("tcm", config, tmp_path / "run", quiet=True)
+    config = dataclasses.replace(config_of(mechanisms), method=PaperConfig.for_images(small=True))
+    train_classifier("tcm-paper", config, tmp_path / "run", quiet=True)
     method = load_trained(tmp_path / "run").method
-    assert isinstance(method, TCM)
-    assert method.head is not None
+    assert isinstance(method, PaperTCM)
     assert method.head.source.count == K * len(digits.source)
     assert method.head.target.count == K * len(digits.target)
     told = json.loads((tmp_path / "run" / "evaluation.json").read_text())["singular_values"]["W3"]
@@ -230,7 +229,7 @@ def test_with_counterfactuals_it_concludes_with_those_of_all_source_images(
 
 def test_the_last_evaluation_is_not_made_twice(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[int] = []
-    monkeypatch.setattr("tcm.classifier.train.judged", lambda *given: (seen.append(1), judged(*given))[1])
+    monkeypatch.setattr("tcm.classifier.train.predict_task", lambda *given: (seen.append(1), predict_task(*given))[1])
     config = TrainConfig(
         data=DataConfig(benchmark="digits"), method=ERMConfig(), steps=4, evaluate_every=2, batch=8, device="cpu"
     )

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from tcm.bench.config import method_settings
-from tcm.cli.app import main, parse, warning_lines
+from tcm.cli.app import main, parsed_call, warning_lines
 from tcm.cli.help import COMMANDS
-from tcm.mechanisms.train import PRESETS as BANKS
-from tcm.mechanisms.train import Preset as BankPreset
-from tcm.mechanisms.train import preset_bank
-from tcm.methods.tcm.tcm import PRESETS, Preset, preset_tcm
-from tcm.pipeline import BANK_OF
+from tcm.mechanisms.train import FORMS, Form, bank_config
+from tcm.methods import METHODS
 
 
 def test_help_lists_every_command_with_purpose_and_example(capsys: pytest.CaptureFixture[str]):
@@ -29,11 +26,11 @@ def test_help_lists_every_command_with_purpose_and_example(capsys: pytest.Captur
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys; from tcm.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys; from tcm.cli.app import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"] + ["train dann", "train tcm-paper"])
 def test_every_command_explains_its_options(name: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         main([*name.split(), "--help"])
@@ -61,19 +58,18 @@ def test_options_may_stand_in_any_order_and_quiet_is_quiet(tmp_path: Path, capfd
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_wrong_value_is_named_on_any_terminal(encoding: str):
-    command = [sys.executable, "-m", "tcm", "fit", "--preset", "papper", "--out", "nowhere"]
+    command = [sys.executable, "-m", "tcm", "mechanisms", "--form", "papper", "--out", "nowhere"]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     found = subprocess.run(command, env=environment, capture_output=True, encoding=encoding)
     assert found.returncode == 2
-    assert found.stderr.startswith(
-        "error: invalid choice 'papper' for argument '--preset'. Expected one of ('default',"
-    )
+    assert found.stderr.startswith("error: invalid choice 'papper' for argument '--form'. Expected one of ('paper',")
     assert found.stderr.count("\n") == 1
 
 
 def config_of(command: str, *options: str) -> Any:
     """What the options of a command come to, without running it."""
-    call = parse(command, ["--out", "nowhere", *options])
+    name, *rest = command.split()
+    call = parsed_call(name, [*rest, "--out", "nowhere", *options])
     assert isinstance(call, functools.partial)
     return call.keywords["config"]
 
@@ -88,23 +84,41 @@ SIZES = {
 
 
 @pytest.mark.parametrize(("data", "small"), SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_of_stage_2_sets_what_the_method_starts_from(preset: Preset, data: list[str], small: bool):
-    expected = preset_tcm(preset, small)
-    trained, fitted = (config_of(command, "--preset", preset, *data) for command in ("train tcm", "fit"))
-    assert trained.method == fitted.classifier.method == expected
-    assert trained.preset == fitted.preset == preset
-    assert fitted.mechanisms.bank == preset_bank(BANK_OF[preset], small)
+def test_the_defaults_fit_the_size_of_the_images(data: list[str], small: bool):
+    for name in ("tcm", "tcm-paper", "baseline"):
+        assert config_of(f"train {name}", *data).method == METHODS[name].for_images(small)
+    fitted = config_of("fit", *data)
+    assert fitted.classifier.method == METHODS["tcm"].for_images(small)
+    assert fitted.mechanisms.bank == bank_config("paper", small)
+    assert config_of("mechanisms", *data).bank == bank_config("paper", small)
 
 
-@pytest.mark.parametrize("preset", BANKS)
-def test_a_preset_of_stage_1_sets_what_the_mechanisms_start_from(preset: BankPreset):
-    assert config_of("mechanisms", "--preset", preset).bank == BANKS[preset]
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_of_stage_1_sets_what_the_mechanisms_start_from(form: Form):
+    assert config_of("mechanisms", "--form", form).bank == bank_config(form, small=False)
+    assert config_of("mechanisms", f"--form={form}", "--data.size", "32").bank == bank_config(form, small=True)
 
 
-def test_an_option_beside_the_preset_counts_and_the_preset_may_follow_an_equals_sign():
-    found = config_of("train tcm", "--method.agreement", "0.5", "--preset=control").method
-    assert (found.agreement, found.mixing) == (0.5, "none")
+def test_an_explicit_option_counts_even_where_it_is_the_default_of_other_images():
+    usual = METHODS["tcm-paper"].for_images(small=False).recipe.lr
+    found = config_of("train tcm-paper", "--data.benchmark", "digits", "--method.recipe.lr", str(usual))
+    assert found.method.recipe.lr == usual
+    assert found.method.input == "bottleneck"
+    assert config_of("mechanisms", "--bank.cycle", "3", "--form", "disentangled").bank.cycle == 3
+
+
+def test_an_unknown_method_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "dannn", "--out", "x"]) == 2
+    assert capsys.readouterr().err == 'error: there is no method "dannn"; did you mean "dann"?\n'
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_methods_and_options(shell: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["--tyro-print-completion", shell])
+    assert not ended.value.code
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("mechanisms", "tcm-release", "--data.source-dir", "--method.trade-off"))
 
 
 def test_a_warning_is_told_once(capsys: pytest.CaptureFixture[str]):
@@ -115,15 +129,15 @@ def test_a_warning_is_told_once(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("options", "settings"),
+    ("options", "small"),
     [
-        (["digits", "--out", "x"], method_settings("digits")),
-        (["--seeds", "1", "--quick", "Digits", "--out", "office-home"], method_settings("digits")),
-        (["--out", "digits", "office-home"], method_settings("office-home")),
-        (["office-home", "--out", "x", "--size=32"], method_settings("office-home", size=32)),
+        (["digits", "--out", "x"], True),
+        (["--seeds", "1", "--quick", "Digits", "--out", "office-home"], True),
+        (["--out", "digits", "office-home"], False),
+        (["office-home", "--out", "x", "--size=32"], True),
     ],
 )
-def test_the_methods_of_a_suite_start_from_what_suits_its_images(options: list[str], settings: Any):
-    call = parse("bench", options)
+def test_the_methods_of_a_suite_start_from_what_suits_its_images(options: list[str], small: bool):
+    call = parsed_call("bench", options)
     assert isinstance(call, functools.partial)
-    assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(settings)
+    assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(method_settings(small))

@@ -84,7 +84,7 @@ def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         == 0
     )
     said = refusal(["figure", "k", f"{runs}/tcm", "--out", f"{tmp_path}/k.pdf"], capsys)
-    assert "every run has k = 2, but the figure shows accuracy against k; name runs of tcm train tcm with" in said
+    assert "every run has k = 2, but the figure shows accuracy against k; name runs with different" in said
     assert {file.name for file in tmp_path.iterdir()} == {"a.svg"}
     another = Run(shutil.copytree(runs / "tcm", tmp_path / "k3"))
     tensors, about = another.load_model()
@@ -92,20 +92,20 @@ def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["figure", "k", f"{runs}/tcm", f"{tmp_path}/k3", "--out", f"{tmp_path}/k.pdf"]) == 0
     assert (tmp_path / "k.pdf").read_bytes().startswith(b"%PDF")
     said = refusal(["figure", "k", f"{runs}/tcm", f"{runs}/mechanisms"], capsys)
-    assert "/mechanisms holds no classifier; name the --out of a tcm train run" in said
+    assert "/mechanisms holds no classifier; name the folder of a tcm train run" in said
     assert "/unfinished is not finished" in refusal(["figure", "accuracy", f"{runs}/unfinished"], capsys)
-    assert "/gone is no folder" in refusal(["figure", "accuracy", f"{runs}/gone"], capsys)
+    assert "/gone is not a folder" in refusal(["figure", "accuracy", f"{runs}/gone"], capsys)
 
 
 TWO = [
     ("{runs}/dann {runs}/dann", "/dann is given twice; name each run once"),
     ("{runs}/dann {runs}/erm/../dann", "/dann is given twice"),
     ("{runs}/dann {runs}/product", "Art → Clipart) and"),
-    ("{runs}/dann {runs}/product", "are of different images; name runs of the same data"),
+    ("{runs}/dann {runs}/product", "have different images; name runs on the same data with the same --data.size"),
     ("{runs}/dann {runs}/mechanisms", "/mechanisms holds no classifier; name the --out of a tcm train run"),
     ("{runs}/unfinished {runs}/dann", "/unfinished is not finished; repeat its command"),
     ("{runs}/dann {runs}/gone", "/gone is not a run folder"),
-    ("{runs}/dann {runs}/erm --out x.jpeg", "x.jpeg names no format of figures"),
+    ("{runs}/dann {runs}/erm --out x.jpeg", "--out is x.jpeg, which is not a figure file"),
 ]
 
 

@@ -7,14 +7,14 @@ from tcm.data.augment import (
     View,
     as_input,
     as_stored,
-    centre_cuts,
-    cut,
-    cut_all,
+    box_pixels,
+    centre_crops,
+    crop_counterfactuals,
+    crop_images,
+    crop_pixels,
     random_boxes,
-    random_cuts,
-    random_squares,
-    resized_squares,
-    squares,
+    random_crops,
+    random_views,
 )
 
 
@@ -23,45 +23,45 @@ def numbered(count: int, size: int) -> torch.Tensor:
     return torch.arange(count * size * size * 3).remainder(251).reshape(count, size, size, 3).byte()
 
 
-def test_cut_is_slicing_and_mirroring():
+def test_a_crop_is_slicing_and_mirroring():
     images = numbered(3, 8)
-    cuts = torch.tensor([[1, 0], [2, 3], [0, 1]])  # top, left, mirror of two images
-    pixels = cut(images, squares(torch.tensor([2, 0]), cuts, 8, 4))
+    crops = torch.tensor([[1, 0], [2, 3], [0, 1]])  # top, left, mirror of two images
+    pixels = crop_images(images, crop_pixels(torch.tensor([2, 0]), crops, 8, 4))
     assert torch.equal(pixels[0], images[2, 1:5, 2:6])
     assert torch.equal(pixels[1], images[0, 0:4, 3:7].flip(1))
 
 
-def test_a_cut_over_the_edge_repeats_the_border():
+def test_a_crop_over_the_edge_repeats_the_border():
     images = numbered(1, 4)
-    pixels = cut(images, squares(torch.tensor([0]), torch.tensor([[-2], [0], [0]]), 4, 4))
+    pixels = crop_images(images, crop_pixels(torch.tensor([0]), torch.tensor([[-2], [0], [0]]), 4, 4))
     assert torch.equal(pixels[0, 0], images[0, 0])
     assert torch.equal(pixels[0, 2:], images[0, :2])
 
 
-def test_random_cuts_reach_every_place_and_no_other():
+def test_random_crops_reach_every_place_and_no_other():
     generator = torch.Generator().manual_seed(0)
-    top, left, mirrored = random_cuts(2000, 10, View(8, True, 1), generator)
+    top, left, mirrored = random_crops(2000, 10, View(8, True, 1), generator)
     assert set(top.tolist()) == set(left.tolist()) == {-1, 0, 1, 2, 3}
     assert 900 < mirrored.sum() < 1100
-    assert not random_cuts(50, 10, View(8, False, 0), generator)[2].any()
+    assert not random_crops(50, 10, View(8, False, 0), generator)[2].any()
 
 
 @pytest.mark.parametrize(("height", "width"), [(5, 9), (12, 12), (4, 4), (16, 15)])
-def test_a_box_is_cut_out_and_resized(height: int, width: int):
+def test_a_box_is_cropped_and_resized(height: int, width: int):
     images = torch.randint(0, 256, (2, 16, 16, 3), generator=torch.Generator().manual_seed(0)).byte()
     boxes = torch.tensor([[0, 0], [1, 1], [0, 1], [height, height], [width, width]])  # top, left, mirror, sides
-    pixels = cut(images, resized_squares(torch.tensor([1, 1]), boxes, 16, 8))
+    pixels = crop_images(images, box_pixels(torch.tensor([1, 1]), boxes, 16, 8))
     part = images[1, :height, 1 : 1 + width].movedim(-1, 0)
     expected = resize(part, [8, 8], antialias=False).movedim(0, -1)
     assert (pixels[0].int() - expected.int()).abs().max() <= 1  # rounding
     assert torch.equal(pixels[1], pixels[0].flip(1))
 
 
-def test_a_box_of_the_crops_size_is_a_plain_cut():
+def test_a_box_of_the_size_of_the_crop_is_a_plain_crop():
     images = numbered(2, 8)
     boxes = torch.tensor([[1], [2], [1], [4], [4]])
-    resized = cut(images, resized_squares(torch.tensor([1]), boxes, 8, 4))
-    assert torch.equal(resized, cut(images, squares(torch.tensor([1]), boxes[:3], 8, 4)))
+    resized = crop_images(images, box_pixels(torch.tensor([1]), boxes, 8, 4))
+    assert torch.equal(resized, crop_images(images, crop_pixels(torch.tensor([1]), boxes[:3], 8, 4)))
 
 
 def test_random_boxes_are_drawn_as_torchvision_draws_them():
@@ -86,17 +86,17 @@ def test_boxes_that_never_fit_are_the_whole_image():
     assert (boxes[:2, whole] == 0).all()
 
 
-def test_counterfactuals_are_cut_as_their_image_is():
+def test_counterfactuals_are_cropped_like_their_image():
     images = numbered(3, 16)
-    chosen = random_squares(torch.tensor([[2, 0]]), 16, View(8, True, 0, 0.2), torch.Generator().manual_seed(3))
+    chosen = random_views(torch.tensor([[2, 0]]), 16, View(8, True, 0, 0.2), torch.Generator().manual_seed(3))
     step = type(chosen)(*(part[0] for part in chosen))
-    both = cut_all(torch.stack([images, 255 - images], dim=1), step)
-    assert torch.equal(both[0], cut(images, step))
-    assert torch.equal(both[1], cut(255 - images, step))
+    both = crop_counterfactuals(torch.stack([images, 255 - images], dim=1), step)
+    assert torch.equal(both[0], crop_images(images, step))
+    assert torch.equal(both[1], crop_images(255 - images, step))
 
 
-def test_centre_cuts():
-    assert torch.equal(centre_cuts(2, 256, 224), torch.tensor([[16, 16], [16, 16], [0, 0]]))
+def test_centre_crops():
+    assert torch.equal(centre_crops(2, 256, 224), torch.tensor([[16, 16], [16, 16], [0, 0]]))
 
 
 def test_as_input_is_in_the_unit_interval_and_channels_last():
@@ -106,7 +106,7 @@ def test_as_input_is_in_the_unit_interval_and_channels_last():
     assert x.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_stored_images_come_back_and_others_are_rounded_and_cut_off():
+def test_stored_images_come_back_and_others_are_rounded_and_clipped():
     images = numbered(2, 8)
     assert torch.equal(as_stored(as_input(images)), images)
     assert as_stored(torch.tensor([-0.1, 0.5 / 255 + 1e-4, 1.2]).reshape(3, 1, 1)).flatten().tolist() == [0, 1, 255]

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from tcm.data.benchmarks import BENCHMARKS, Benchmark, benchmark_named, known, recognised
+from tcm.data.benchmarks import BENCHMARKS, Benchmark, benchmark_named, find_benchmark, recognise_benchmark
 from tcm.errors import InputError
 
 OFFICE_HOME, IMAGE_CLEF, VISDA, OFFICE_31 = BENCHMARKS
@@ -10,11 +10,11 @@ OFFICE_HOME, IMAGE_CLEF, VISDA, OFFICE_31 = BENCHMARKS
 
 @pytest.mark.parametrize("name", ["Office-Home", "office_home", "OFFICE HOME", "officehome"])
 def test_benchmarks_are_known_by_any_spelling(name: str):
-    assert known(name) == benchmark_named(name) == OFFICE_HOME
+    assert find_benchmark(name) == benchmark_named(name) == OFFICE_HOME
 
 
-def test_what_is_not_known():
-    assert known("office") is None
+def test_an_unknown_benchmark():
+    assert find_benchmark("office") is None
     with pytest.raises(
         InputError, match=r'^there is no benchmark "visda"; the nearest is VisDA-2017; there are Office-'
     ):
@@ -92,14 +92,14 @@ def test_visda_has_no_task_back():
 
 
 def test_a_benchmark_is_recognised_by_domains_and_classes_or_name():
-    assert recognised("x", ["Art", "Real_World"], 65) == OFFICE_HOME
-    assert recognised("x", ["Ar", "Rw"], 65) == OFFICE_HOME
-    assert recognised("office-home", ["Art", "Real_World"], 64) == OFFICE_HOME
-    assert recognised("x", ["Art", "Real_World"], 64) is None
-    assert recognised("office-home", ["Art", "Extra"], 65) is None
-    assert recognised("x", ["train", "validation"], 10) is None
-    assert recognised("x", ["C", "P"], 12) == IMAGE_CLEF
-    assert recognised("x", [], 65) is None
+    assert recognise_benchmark("x", ["Art", "Real_World"], 65) == OFFICE_HOME
+    assert recognise_benchmark("x", ["Ar", "Rw"], 65) == OFFICE_HOME
+    assert recognise_benchmark("office-home", ["Art", "Real_World"], 64) == OFFICE_HOME
+    assert recognise_benchmark("x", ["Art", "Real_World"], 64) is None
+    assert recognise_benchmark("office-home", ["Art", "Extra"], 65) is None
+    assert recognise_benchmark("x", ["train", "validation"], 10) is None
+    assert recognise_benchmark("x", ["C", "P"], 12) == IMAGE_CLEF
+    assert recognise_benchmark("x", [], 65) is None
 
 
 def test_differences():

@@ -7,7 +7,7 @@ from PIL import Image
 from rich.console import Console
 
 from tcm.data import check as check_module
-from tcm.data.benchmarks import Benchmark, PublishedDomain, known
+from tcm.data.benchmarks import Benchmark, PublishedDomain, find_benchmark
 from tcm.data.check import Check, Size, check, check_domain, check_root, render
 from tcm.data.folders import read_domain
 from tcm.errors import InputError
@@ -47,8 +47,9 @@ def test_a_sound_root_has_no_problems(root: Path):
     assert not result.problems
     assert result.benchmark is None
     text = printed(result)
-    for part in ("Art", "7", "mug (5)", "bike (2)", "4 x 3, 10 x 20, 100 x 50", "No problems found"):
+    for part in ("Art", "7", "mug (5)", "bike (2)", "4 x 3, 10 x 20, 100 x 50"):
         assert part in text
+    assert result.summary == "No problems found."
 
 
 def test_bad_files_and_files_that_are_not_images(root: Path):
@@ -61,9 +62,11 @@ def test_bad_files_and_files_that_are_not_images(root: Path):
     assert [path for path, _ in result.domains[0].bad] == ["mug/[red]odd\n.png", "mug/empty.png"]
     assert result.domains[0].not_images == ["mug/.DS_Store", "readme.txt"]
     text = printed(result)
-    told = (r"mug/[red]odd\n.png: not an image", "mug/empty.png: the file is empty", "readme.txt")
-    for part in (*told, "problems", "--data.on-bad-image skip"):
+    shown = (r"mug/[red]odd\n.png: not an image", "mug/empty.png: the file is empty", "readme.txt")
+    for part in shown:
         assert part in text
+    for part in ("There are problems", "`data.on_bad_image=skip`"):
+        assert part in result.summary
 
 
 def test_duplicates_within_and_across_domains(root: Path):
@@ -75,6 +78,8 @@ def test_duplicates_within_and_across_domains(root: Path):
     assert result.domains[1].duplicates == []
     assert result.shared == [["Art/bike/same.png", "Art/mug/1.png", "Photo/bike/same.png"]]
     assert "bike/same.png = mug/1.png" in printed(result)
+    assert not result.problems
+    assert "the domains share images" in result.summary
 
 
 def test_domains_without_labels_and_without_readable_images(tmp_path: Path, make_images: MakeImages):
@@ -105,7 +110,7 @@ def test_an_incomplete_benchmark(root: Path, monkeypatch: pytest.MonkeyPatch):
     counts = {"art": 7, "photo": 3, "sketch": 9}
     domains = tuple(PublishedDomain(name, images, name[0]) for name, images in counts.items())
     benchmark = Benchmark("Toy", domains, classes=2, columns="a>p")
-    monkeypatch.setattr(check_module, "recognised", lambda *_: benchmark)
+    monkeypatch.setattr(check_module, "recognise_benchmark", lambda *_: benchmark)
     result = check_root(root)
     assert result.differences == ["Photo has 2 images, Toy photo has 3"]
     assert result.problems
@@ -116,14 +121,14 @@ def test_the_root_s_name_recognises_a_benchmark(root: Path):
     (root / "Photo").rename(root / "real_world")
     assert check_root(root).benchmark is None
     result = check_root(root.rename(root.with_name("OfficeHome")))
-    assert result.benchmark == known("Office-Home")
+    assert result.benchmark == find_benchmark("Office-Home")
     assert result.differences[0].startswith(
         "Art has 7 images, Office-Home Art has 2427; class bike has 2 of 75, class mug has 5"
     )
     assert "real_world has 2 classes, Office-Home has 65" in result.differences
 
 
-def test_three_sizes_are_told_unless_all_are_one(tmp_path: Path, make_images: MakeImages):
+def test_three_sizes_are_shown_unless_all_are_equal(tmp_path: Path, make_images: MakeImages):
     folder = make_images(tmp_path / "photos", "1.png", "2.png", size=(10, 10))
     assert "10 x 10  " in printed(check([read_domain(folder)]))
     make_images(tmp_path / "photos", "3.png", size=(90, 70))

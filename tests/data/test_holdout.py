@@ -30,7 +30,7 @@ def test_of_each_class_the_same_share_is_held_out(digits: Task):
     assert [int(held_out[store.labels == label].sum()) for label in range(4)] == [2, 5, 1, 0]
 
 
-def test_the_choice_is_the_seeds(digits: Task):
+def test_the_choice_depends_on_the_seed(digits: Task):
     one, same, other = (held_out_images(digits.source, 0.2, seed) for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -42,23 +42,26 @@ def test_a_share_of_0_holds_nothing_out(digits: Task):
 
 
 @pytest.mark.parametrize("share", [-0.1, 0.91, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float):
-    with pytest.raises(InputError, match=r"--held-out is .*; give a share from 0 to 0.9"):
+def test_a_share_out_of_range_is_refused(share: float):
+    with pytest.raises(InputError, match=r"give a share from 0 to 0.9") as error:
         require_share(share)
+    assert error.value.field == "held_out"
 
 
 def test_every_class_keeps_an_image_to_train_on(digits: Task):
-    with pytest.raises(InputError, match=r"--held-out 0.6 leaves no image of b to train on: digits source has 1"):
+    with pytest.raises(InputError, match=r"0.6 leaves no image of b to train on: digits source has 1") as error:
         held_out_images(with_classes(digits.source, 10, 1), 0.6, seed=0)
+    assert error.value.field == "held_out"
 
 
-def test_classes_too_small_to_hold_anything_out_are_told_of(digits: Task):
-    with pytest.raises(InputError, match=r"--held-out 0.1 holds out no image of digits source"):
+def test_classes_too_small_to_hold_anything_out_are_refused(digits: Task):
+    with pytest.raises(InputError, match=r"0.1 holds out no image of digits source") as error:
         held_out_images(with_classes(digits.source, 4, 3), 0.1, seed=0)
+    assert error.value.field == "held_out"
 
 
 @pytest.mark.parametrize("resident", [True, False])
-def test_no_batch_has_an_image_that_is_held_out_and_every_other_comes_once_an_epoch(digits: Task, resident: bool):
+def test_no_batch_has_an_image_that_is_held_out_and_every_other_comes_once_per_epoch(digits: Task, resident: bool):
     task = Task(with_classes(digits.source, 32, 48), digits.target)
     held_out = held_out_images(task.source, 0.25, seed=3)
     stream = Stream(*task, batch=10, seed=3, view=VIEW, device=CPU, held_out=held_out, resident=resident)
@@ -71,7 +74,7 @@ def test_no_batch_has_an_image_that_is_held_out_and_every_other_comes_once_an_ep
         assert torch.equal(batch.labels, task.source.labels[own])
 
 
-def test_the_targets_batches_are_as_they_were(digits: Task):
+def test_the_target_batches_stay_the_same(digits: Task):
     held_out = held_out_images(digits.source, 0.5, seed=3)
     plain, less = (
         Stream(*digits, batch=16, seed=3, view=VIEW, device=CPU, held_out=some).batch(70) for some in (None, held_out)
@@ -92,7 +95,6 @@ def test_nothing_held_out_gives_the_same_batches(digits: Task):
 def test_a_batch_above_what_is_left_is_refused(digits: Task):
     task = Task(with_classes(digits.source, 10, 10), digits.target)
     held_out = held_out_images(task.source, 0.5, seed=0)
-    with pytest.raises(
-        InputError, match=r"--batch is 11, but digits source has 10 images left by --held-out; lower it"
-    ):
+    with pytest.raises(InputError, match=r"is 11, but digits source has 10 images left by `held_out`; lower") as error:
         Stream(*task, batch=11, seed=0, view=VIEW, device=CPU, held_out=held_out)
+    assert error.value.field == "batch"

@@ -34,7 +34,7 @@ def test_every_extension_is_read(tmp_path: Path, extension: str):
 
 
 @pytest.mark.parametrize("path", ["a.txt", "a", ".a.jpg", "._a.jpg", ".cache/a.jpg", "jpg", "a.jpg.part"])
-def test_what_is_hidden_or_named_otherwise_is_no_image(path: str):
+def test_what_is_hidden_or_named_otherwise_is_not_an_image(path: str):
     assert not is_image(path)
 
 
@@ -48,7 +48,7 @@ def test_greyscale_and_black_and_white(tmp_path: Path):
     assert pixel(saved(tmp_path / "1.png", Image.new("1", (3, 3), 1))) == (255, 255, 255)
 
 
-def test_transparency_is_laid_on_white(tmp_path: Path):
+def test_transparent_parts_become_white(tmp_path: Path):
     assert pixel(saved(tmp_path / "rgba.png", Image.new("RGBA", (3, 3), (0, 0, 0, 0)))) == (255, 255, 255)
     half = pixel(saved(tmp_path / "half.png", Image.new("RGBA", (3, 3), (255, 0, 0, 128))))
     assert half == (255, 127, 127)
@@ -98,8 +98,9 @@ def test_thirty_two_bits_are_scaled(tmp_path: Path, values: np.ndarray, expected
     assert [pixel(path, (x, 0))[0] for x in range(3)] == expected
 
 
+@pytest.mark.parametrize("extension", ["png", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_applied(tmp_path: Path, orientation: int):
+def test_exif_orientation_is_applied_once(tmp_path: Path, orientation: int, extension: str):
     upright = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10)
     stored = {
         1: upright,
@@ -113,7 +114,7 @@ def test_exif_orientation_is_applied(tmp_path: Path, orientation: int):
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    path = saved(tmp_path / "x.png", stored, exif=exif)
+    path = saved(tmp_path / f"x.{extension}", stored, exif=exif)
     assert np.array_equal(np.asarray(decode(path)), np.asarray(upright))
 
 

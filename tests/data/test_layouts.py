@@ -159,7 +159,7 @@ def test_visda_by_its_lists(tmp_path: Path):
         fill(tmp_path / domain / "all", 24 + extra, "{}.png")
         lines = [f"all/{number + 1}.png {number % 12}" for number in range(24 + extra)]
         write_list(tmp_path / domain / "image_list.txt", *lines)
-        fill(tmp_path / domain, 1)  # an image outside class folders, so that folders do not tell the classes
+        fill(tmp_path / domain, 1)  # an image outside class folders, so that folders do not give the classes
     config, found = warned("visda-2017", tmp_path, "train>validation")
     assert found == [
         f"{tmp_path}: train has 24 images, VisDA-2017 train has 152397; class 0 has 2 of 14309, class 1 has 2 of 7365, "
@@ -175,7 +175,7 @@ def test_visda_by_its_lists(tmp_path: Path):
     assert Counter(target.labels) == {label: 3 if label < 5 else 2 for label in range(12)}
 
 
-def test_image_clef_is_told_by_its_lists(image_clef: Path):
+def test_image_clef_is_read_from_its_lists(image_clef: Path):
     lists = {name: image_clef / "list" / f"{name}List.txt" for name in "cip"}
     for task in IMAGE_CLEF.tasks:
         config = complete("image-clef-da", image_clef, task.code)
@@ -188,7 +188,7 @@ def test_image_clef_is_told_by_its_lists(image_clef: Path):
     assert complete("ImageCLEF-DA", image_clef, "Caltech-256 -> Pascal").target_list == lists["p"]
 
 
-def test_a_check_of_image_clef_goes_by_its_lists(image_clef: Path):
+def test_a_check_of_image_clef_reads_its_lists(image_clef: Path):
     root = image_clef.rename(image_clef.with_name("ImageCLEF-DA"))
     found = check_root(root, quiet=True)
     assert [(domain.name, domain.images, len(domain.class_counts)) for domain in found.domains] == [
@@ -285,17 +285,17 @@ def test_wrong_roots(office_home: Path, tmp_path: Path):
     assert "looked for a folder amazon or a list image_list/amazon.txt" in refusal("office-31", office_home, "A2D")
 
 
-def test_classes_that_nothing_tells(tmp_path: Path, image_clef: Path):
+def test_images_without_classes_are_refused(tmp_path: Path, image_clef: Path):
     shutil.rmtree(image_clef / "list")
     text = refusal("imageclef-da", image_clef, "C2P")
-    assert f"the folders c and p of {image_clef} do not tell the classes, as p/2008_000001.jpg is in no class" in text
+    assert f"the folders c and p of {image_clef} do not have the same classes (p/2008_000001.jpg is in no class" in text
     assert "list/cList.txt and list/pList.txt" in text
 
 
 def test_a_class_that_each_domain_has_alone_is_named(part: Path):
     (part / "Clipart" / "Class_07").rename(part / "Clipart" / "Class_7")
     text = refusal("office-home", part, "A2C")
-    assert "do not tell the classes, as Art alone has Class_07 and Clipart alone has Class_7, and" in text
+    assert "do not have the same classes (only Art has Class_07 and only Clipart has Class_7), and" in text
 
 
 def test_two_folders_of_one_domain(part: Path):

@@ -43,14 +43,14 @@ def test_a_batch_is_a_function_of_seed_and_step(digits: Task):
     assert not torch.equal(one.batch(7).source, other.batch(7).source)
 
 
-def test_images_fed_ahead_of_time_are_the_same(digits: Task):
-    resident, fed = stream(digits), stream(digits, resident=False)
+def test_prefetched_images_are_the_same(digits: Task):
+    resident, prefetched = stream(digits), stream(digits, resident=False)
     for step in (0, 1, 2, 9, 4, 63, 64, 200, 65):  # in order, then jumping as a resumed run does
-        for a, b in zip(tensors(resident.batch(step)), tensors(fed.batch(step)), strict=True):
+        for a, b in zip(tensors(resident.batch(step)), tensors(prefetched.batch(step)), strict=True):
             assert torch.equal(a, b)
 
 
-def test_counterfactuals_are_cut_like_their_images(digits: Task):
+def test_counterfactuals_are_cropped_like_their_images(digits: Task):
     """The i-th is the original darkened by i, so it must be the batch's image darkened by i."""
     shown = stream(digits, transported=darkened(digits))
     for step in (0, 70):
@@ -69,15 +69,15 @@ def test_counterfactuals_are_cut_like_their_images(digits: Task):
 
 
 @pytest.mark.parametrize("only_made", [True, False])
-def test_counterfactuals_fed_ahead_of_time_are_the_same(digits: Task, monkeypatch: pytest.MonkeyPatch, only_made: bool):
-    """All are fed, or the counterfactuals alone where only the images fit the device."""
+def test_prefetched_counterfactuals_are_the_same(digits: Task, monkeypatch: pytest.MonkeyPatch, only_made: bool):
+    """Everything is prefetched, or only the counterfactuals where only the images fit on the device."""
     made = darkened(digits)
     resident = stream(digits, transported=made)
     monkeypatch.setattr("tcm.data.stream.fits", lambda parts, device: len(parts) == 3)
-    fed = stream(digits, transported=made, resident=None if only_made else False)
-    assert [part.resident for part in fed._parts] == [only_made] * 3 + [False] * 2
+    prefetched = stream(digits, transported=made, resident=None if only_made else False)
+    assert [part.resident for part in prefetched.parts] == [only_made] * 3 + [False] * 2
     for step in (0, 1, 2, 9, 4, 63, 64, 200, 65):
-        for a, b in zip(tensors(resident.batch(step)), tensors(fed.batch(step)), strict=True):
+        for a, b in zip(tensors(resident.batch(step)), tensors(prefetched.batch(step)), strict=True):
             assert torch.equal(a, b)
 
 
@@ -89,7 +89,7 @@ def test_labels_belong_to_their_images(digits: Task):
         assert label == digits.source.labels[index]
 
 
-def test_every_image_comes_once_an_epoch():
+def test_every_image_comes_once_per_epoch():
     count, batch = 50, 8
     drawn = torch.cat([indices_at(0, "source", step, batch, count) for step in range(25)])
     for epoch in drawn.split(count):
@@ -104,8 +104,9 @@ def test_a_batch_may_span_several_epochs():
 
 @pytest.mark.parametrize("batch", [0, -1, 10_000])
 def test_a_batch_that_does_not_fit_is_refused(digits: Task, batch: int):
-    with pytest.raises(InputError, match="--batch"):
+    with pytest.raises(InputError, match=rf"is {batch}, but digits source has 898 images; ") as error:
         stream(digits, batch=batch)
+    assert error.value.field == "batch"
 
 
 def test_seeds_depend_on_every_part():

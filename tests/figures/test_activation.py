@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tcm.analysis.grad_cam import ActivationComparison, Maps
-from tcm.figures.activation import activation_figure, enlarged
+from tcm.figures.activation import activation_figure, upsampled
 from tcm.figures.svg import write_figure
 
 
@@ -31,7 +31,7 @@ def test_the_image_both_runs_and_the_views_stand_in_a_row():
 
 
 def test_runs_of_one_method_are_told_apart_by_titles_that_do_not_meet():
-    runs = (maps("tcm (office-home-k4-s0)", 1, ["cup"]), maps("tcm (office-home-k5-s1)", 1, ["hat"]))
+    runs = (maps("tcm, office-home-k4-s0", 1, ["cup"]), maps("tcm, office-home-k5-s1", 1, ["hat"]))
     figure = activation_figure(ActivationComparison(runs, ["cup"], ""))
     figure.draw_without_rendering()
     texts = {text.get_text(): text.get_window_extent() for text in figure.axes[0].texts}
@@ -51,7 +51,7 @@ def test_the_views_add_up_and_what_speaks_against_the_class_is_left_out():
 
 
 def test_a_map_is_as_large_as_its_image():
-    assert enlarged(np.full((2, 2), 0.25, dtype=np.float32), 6).tolist() == [[0.25] * 6] * 6
+    assert upsampled(np.full((2, 2), 0.25, dtype=np.float32), 6).tolist() == [[0.25] * 6] * 6
 
 
 @pytest.mark.filterwarnings("error")

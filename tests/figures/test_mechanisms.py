@@ -74,7 +74,7 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path):
 
 
 def test_files_of_no_known_kind_are_refused(tmp_path: Path):
-    with pytest.raises(InputError, match=r"x\.tiff names no format of figures; end it in \.png, \.svg, \.pdf"):
+    with pytest.raises(InputError, match=r"x\.tiff, which is not a figure file; end it in \.png, \.svg, \.pdf"):
         write_figure(mechanisms_figure([gallery()]), tmp_path / "x.tiff")
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="file cannot be made"):

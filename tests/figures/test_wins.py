@@ -123,5 +123,5 @@ def test_without_wins_there_is_no_figure():
 
 
 def test_wins_are_no_learning_curves():
-    usage = {"step": 30, "standing/0": 0.5, "class_wins/0/cup": 0.5, "dead": 1.0, "k": 3}
+    usage = {"step": 30, "usage/0": 0.5, "class_wins/0/cup": 0.5, "unused": 1.0, "k": 3}
     assert list(learning_curves({"a": [*ROWS, usage]})) == ["Loss: critics"]

@@ -14,7 +14,7 @@ from tcm.mechanisms.bank import BankConfig, MechanismBank, Scored
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.components import components
 from tcm.mechanisms.pair import SIDES, Side, opposite
-from tcm.mechanisms.usage import UsageCounter, shares_of_work
+from tcm.mechanisms.usage import UsageCounter, usage_shares
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig, initialise
 from tcm.nn.losses import adversarial, critic_error, reconstruction
@@ -24,8 +24,8 @@ from tcm.training.run_folder import Run
 
 K, COUNT = 3, 6
 SMALL = {"generator": GeneratorConfig(width=4, halvings=1, blocks=1), "critic": CriticConfig(width=4, halvings=2)}
-TOGETHER = {"judged": "together", "overlap": 0.3, "score": "adversarial", "assignment": "random"}
-TOGETHER |= {"generator": GeneratorConfig(width=4, halvings=1, blocks=1, residual=True)}
+COMBINED = {"critic_sees": "combined", "overlap": 0.3, "score": "adversarial", "assignment": "random"}
+COMBINED |= {"generator": GeneratorConfig(width=4, halvings=1, blocks=1, residual=True)}
 
 
 def small_bank(side: int = 16, steps: int = 10, classes: int = 10, **settings) -> MechanismBank:
@@ -159,7 +159,7 @@ def test_random_assignment_deals_evenly():
     assert dealt["source"] != dealt["target"]
 
 
-@pytest.mark.parametrize("settings", [{}, TOGETHER], ids=["paper", "together"])
+@pytest.mark.parametrize("settings", [{}, COMBINED], ids=["paper", "combined"])
 def test_an_update_is_finite_moves_everything_and_reports_wins(settings: dict):
     bank = small_bank(**{**settings, "warmup": 10})
     before = {name: value.clone() for name, value in bank.named_parameters()}
@@ -191,18 +191,18 @@ def test_the_critics_do_not_learn_from_the_mechanisms_step():
 
 
 def test_transport_keeps_shape_and_range():
-    for settings in ({}, TOGETHER):
+    for settings in ({}, COMBINED):
         made = small_bank(**settings).transport(random_batch().source, to="target")
         assert made.shape == (K, COUNT, 3, 16, 16)
         assert 0 <= made.min() <= made.max() <= 1
 
 
-# Mechanisms that share the way: judged together.
+# Mechanisms that share the way: the critics see all changes combined.
 
 
 def test_a_step_of_one_mechanism_is_one_of_the_whole_composition_with_the_others_fixed():
     """d/dM_i of the critic's verdict on x + sum_j (M_j(x) - x), cycle, identity and overlap, for its own images."""
-    bank = small_bank(**TOGETHER, identity=0.3, cycle=1.0).double()
+    bank = small_bank(**COMBINED, identity=0.3, cycle=1.0).double()
     batch = random_batch(dtype=torch.float64)
     given: dict[Side, list[list[int]]] = {"source": [[0, 3], [1, 2], [4, 5]], "target": [[5], [0, 1, 2, 3], [4]]}
     bank.chosen = lambda winner, progress: given
@@ -223,7 +223,7 @@ def test_a_step_of_one_mechanism_is_one_of_the_whole_composition_with_the_others
 
 
 def test_the_critics_judge_the_image_with_all_changes():
-    bank, batch = small_bank(**TOGETHER, pool=0).double(), random_batch(dtype=torch.float64)
+    bank, batch = small_bank(**COMBINED, pool=0).double(), random_batch(dtype=torch.float64)
     images = signed(batch)
     with torch.no_grad():
         made = {
@@ -273,7 +273,7 @@ def priced_overlap(bank: MechanismBank, made: Tensor, images: Tensor) -> float:
 
 
 def test_the_overlap_is_less_where_mechanisms_change_different_things():
-    bank, images = small_bank(**TOGETHER), torch.zeros(2, 3, 16, 16)
+    bank, images = small_bank(**COMBINED), torch.zeros(2, 3, 16, 16)
     light, detail, colour = torch.zeros(3, *images.shape)
     light += 0.3
     detail[:] = 0.3 * (-1.0) ** (torch.arange(16)[:, None] + torch.arange(16))
@@ -294,7 +294,7 @@ def test_wins_are_counted_by_class_and_in_the_target():
 
 
 def test_it_goes_on_without_the_dropped():
-    bank = small_bank(**TOGETHER)
+    bank = small_bank(**COMBINED)
     optimizers = bank.build_optimizers()
     bank.update(random_batch(), 0.0, optimizers)
     bank.drop([1])
@@ -306,8 +306,8 @@ def test_it_goes_on_without_the_dropped():
     assert all(torch.equal(value, before[name]) for name, value in bank.mechanisms[1].state_dict().items())
     assert torch.equal(bank.moved[:, 1], moved[:, 1])
     assert bank.transport(random_batch().source, to="target").shape[0] == 2
-    assert sum(shares_of_work(bank)) == pytest.approx(1)
-    saved = small_bank(**TOGETHER)
+    assert sum(usage_shares(bank)) == pytest.approx(1)
+    saved = small_bank(**COMBINED)
     assert {name.split(".")[1] for name in bank.weights() if name.startswith("mechanisms.")} == {"0", "1"}
     saved.mechanisms = saved.mechanisms[:2]
     saved.load_weights(bank.weights())
@@ -316,18 +316,17 @@ def test_it_goes_on_without_the_dropped():
 
 
 def test_what_is_changed_is_watched_without_a_price_on_it_too():
-    bank = small_bank(judged="together")
+    bank = small_bank(critic_sees="combined")
     bank.update(random_batch(), 0.0, bank.build_optimizers())
-    assert min(shares_of_work(bank)) > 0
-    assert sum(shares_of_work(bank)) == pytest.approx(1)
+    assert min(usage_shares(bank)) > 0
+    assert sum(usage_shares(bank)) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("settings", [{"warmup": 2}, TOGETHER], ids=["paper", "together"])
+@pytest.mark.parametrize("settings", [{"warmup": 2}, COMBINED], ids=["paper", "combined"])
 def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    # Mechanism 1 does nothing by this account: it is idle at the first count and dropped at the second, in step 4.
-    standing = {0: 0.6, 1: 0.0, 2: 0.4}
-    account = "tcm.mechanisms.usage.shares_of_work"
-    monkeypatch.setattr(account, lambda bank: [standing[number] for number in bank.living])
+    # Mechanism 1 is unused: idle at the first evaluation and dropped at the second, in step 4.
+    usage = {0: 0.6, 1: 0.0, 2: 0.4}
+    monkeypatch.setattr("tcm.mechanisms.usage.usage_shares", lambda bank: [usage[number] for number in bank.living])
 
     def trained(folder: Path, breaks: list[int | None]) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
         for at in breaks:
@@ -365,7 +364,7 @@ def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypat
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("settings", [{"warmup": 2}, TOGETHER], ids=["paper", "together"])
+@pytest.mark.parametrize("settings", [{"warmup": 2}, COMBINED], ids=["paper", "combined"])
 def test_recorded_steps_are_those_of_plain_calls(settings: dict):
     def trained(recorded: bool) -> tuple[dict[str, Tensor], list[float]]:
         # In double precision: Adam's first steps are the signs of gradients, so rounding alone parts two runs.

@@ -1,6 +1,6 @@
 import torch
 
-from tcm.mechanisms.competition import Terms, random_assignment, shares, winners
+from tcm.mechanisms.competition import Terms, random_assignment, winners
 
 
 def test_the_smallest_loss_wins():
@@ -12,12 +12,8 @@ def test_the_total_is_the_weighted_sum():
     assert terms.total(10, 5).item() == 3.0
 
 
-def test_shares():
-    assert shares(torch.tensor([0, 2, 2, 2]), 3).tolist() == [0.25, 0, 0.75]
-
-
-def test_dealing_is_even_and_random():
-    dealt_twice = [random_assignment(10, 4) for _ in range(2)]
-    for chosen in dealt_twice:
+def test_random_assignment_is_even_and_random():
+    assigned_twice = [random_assignment(10, 4) for _ in range(2)]
+    for chosen in assigned_twice:
         assert sorted(torch.bincount(chosen, minlength=4).tolist()) == [2, 2, 3, 3]
-    assert not torch.equal(*dealt_twice)
+    assert not torch.equal(*assigned_twice)

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.mechanisms.components import COMPONENTS, GRID, LEAST, allotted, components, prices
+from tcm.mechanisms.components import COMPONENTS, GRID, MIN_CHANGE, component_shares, components, prices
 
 SIDE = 32
-NOTHING = 1.1e-4  # what components() says of an image that shows nothing in a band: the root of its 1e-8
+NOTHING = 1.1e-4  # what components() says of an image that does not change a component: the root of its 1e-8
 
 
 def changes() -> dict[str, Tensor]:
@@ -18,7 +18,7 @@ def changes() -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_change_of_one_kind_shows_in_its_band_alone(component: str):
+def test_a_change_of_one_kind_has_one_component(component: str):
     change = changes()[component]
     (found,) = components(change)
     own = COMPONENTS.index(component)
@@ -33,7 +33,7 @@ def test_energies_add_up():
     )
 
 
-def test_the_bands_do_not_disturb_each_other():
+def test_components_are_independent():
     parts = changes()
     mixed = components(torch.stack([part[0] for part in parts.values()]).sum(dim=0, keepdim=True))
     alone = torch.stack([components(part)[0, place] for place, part in enumerate(parts.values())])
@@ -48,16 +48,16 @@ def test_no_change_has_a_finite_gradient():
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8])
-def test_every_band_is_given_away_whole_and_all_get_as_much(k: int):
+def test_shares_of_a_component_sum_to_one_and_all_mechanisms_get_as_much(k: int):
     moved = torch.rand(k, 4, generator=torch.Generator().manual_seed(k)) + 0.2
-    share = allotted(moved)
+    share = component_shares(moved)
     torch.testing.assert_close(share.sum(dim=0), torch.ones(4))
     torch.testing.assert_close(share.sum(dim=1), torch.full((k,), 4 / k), rtol=0.05, atol=0)
     assert (share >= 0).all()
 
 
-def test_who_changes_a_band_more_gets_it():
-    two = allotted(torch.tensor([[0.6, 0.6, 0.4, 0.4], [0.4, 0.4, 0.6, 0.6]]))
+def test_the_mechanism_that_changes_a_component_more_gets_it():
+    two = component_shares(torch.tensor([[0.6, 0.6, 0.4, 0.4], [0.4, 0.4, 0.6, 0.6]]))
     assert (two[0, :2] > 0.8).all()
     assert (two[1, 2:] > 0.8).all()
 
@@ -65,15 +65,15 @@ def test_who_changes_a_band_more_gets_it():
 def test_a_clear_decision_stays_as_it_is():
     order = torch.tensor([2, 0, 3, 1])
     clear = torch.eye(4)[order] + 0.02
-    torch.testing.assert_close(allotted(clear), torch.eye(4)[order], rtol=0, atol=1e-3)
-    # One that changes everything most still gets one band: the one where the others come least near.
+    torch.testing.assert_close(component_shares(clear), torch.eye(4)[order], rtol=0, atol=1e-3)
+    # One that changes everything most still gets one component: the one where the others come least near.
     greedy = torch.tensor([[0.9, 0.5, 0.5, 0.5], [0.1, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.1], [0.1, 0.1, 0.1, 0.4]])
-    assert allotted(greedy).argmax(dim=0).tolist() == [0, 1, 2, 3]
+    assert component_shares(greedy).argmax(dim=0).tolist() == [0, 1, 2, 3]
 
 
 def test_with_none_moving_nothing_is_undefined():
-    torch.testing.assert_close(allotted(torch.zeros(3, 4)), torch.full((3, 4), 1 / 3))
-    assert prices(torch.zeros(3, 4), allotted(torch.zeros(3, 4))).isfinite().all()
+    torch.testing.assert_close(component_shares(torch.zeros(3, 4)), torch.full((3, 4), 1 / 3))
+    assert prices(torch.zeros(3, 4), component_shares(torch.zeros(3, 4))).isfinite().all()
 
 
 def test_a_change_is_free_for_the_owner_and_costs_others_its_share():
@@ -82,7 +82,7 @@ def test_a_change_is_free_for_the_owner_and_costs_others_its_share():
     assert torch.equal(price.diagonal(), torch.zeros(4))
     others = ~torch.eye(4, dtype=torch.bool)
     torch.testing.assert_close(price[others], torch.full((12,), 1 / 0.4 / 4))
-    # So much in every component that is another's, whatever its size: the mean over components of shares of the change.
+    # The same price for every component of other mechanisms: the mean over components of shares of the change.
     torch.testing.assert_close((moved * price).sum(), torch.tensor(3 / 4))
     tiny = prices(torch.full((4, 4), 1e-6), torch.eye(4))
-    torch.testing.assert_close(tiny[others], torch.full((12,), 1 / LEAST / 4))
+    torch.testing.assert_close(tiny[others], torch.full((12,), 1 / MIN_CHANGE / 4))

@@ -39,7 +39,7 @@ def test_readability_of_digits_that_stay_that_turn_and_that_are_wiped_out(digits
 
     found = readability(transport, digits)
     for side in ("source", "target"):
-        same, turned, wiped = found.made[side]
+        same, turned, wiped = found.transported[side]
         assert same == found.untouched[side] > 0.97
         assert turned < 0.6
         assert wiped < 0.2

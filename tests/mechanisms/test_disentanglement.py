@@ -53,15 +53,15 @@ def test_doing_nothing_leads_on_nothing(digits: Task):
     found = disentanglement(oracle([[], []]), digits)
     assert found.factors_led == 0
     assert np.abs(found.mean_shifts).max() < 1e-6
-    assert not found.alive.any()
+    assert not found.active.any()
     assert found.specialisation == 0
 
 
-def test_a_dead_mechanism_does_not_count():
+def test_an_unused_mechanism_does_not_count():
     """Its tiny shifts point somewhere, which is no specialisation."""
-    alive, dead = [0.8, 0.2, 0, 0], [0, 0.09, 0, 0]
-    found = Disentanglement({"target": np.array([alive, dead]), "source": np.array([alive, dead])})
-    assert found.alive.tolist() == [True, False]
+    used, unused = [0.8, 0.2, 0, 0], [0, 0.09, 0, 0]
+    found = Disentanglement({"target": np.array([used, unused]), "source": np.array([used, unused])})
+    assert found.active.tolist() == [True, False]
     assert found.specialisation == pytest.approx(0.8)
 
 

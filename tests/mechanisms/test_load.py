@@ -10,8 +10,7 @@ from tcm.cli.app import main
 from tcm.data.augment import as_input
 from tcm.data.task import Task
 from tcm.errors import InputError
-from tcm.mechanisms.load import load_for_task, rebuilt_inverse
-from tcm.mechanisms.train import load_mechanisms
+from tcm.mechanisms.load import build_inverse, load_for_task, load_mechanisms
 
 K = 3
 
@@ -37,18 +36,18 @@ def test_counterfactuals_and_inverse_mechanisms_belong_together(run: Path, digit
 
 def test_other_crops_are_fine_if_the_networks_return_them_whole(run: Path, digits: Task):
     assert load_for_task(run, digits, crop=28).inverse(torch.rand(1, 3, 28, 28)).shape == (K, 1, 3, 28, 28)
-    with pytest.raises(InputError, match=r"--data.crop is 27, but the mechanisms of .*/run need a multiple of 2"):
+    with pytest.raises(InputError, match=r"`data.crop` is 27, but the mechanisms of .*/run need a multiple of 2"):
         load_for_task(run, digits, crop=27)
 
 
 def test_what_a_saved_model_says_rebuilds_its_networks(run: Path, digits: Task):
     given = load_for_task(run, digits, crop=32)
-    empty = rebuilt_inverse(given.about, "here")
+    empty = build_inverse(given.about, "here")
     empty.load_state_dict(given.inverse.state_dict())
     images = torch.rand(2, 3, 32, 32)
     assert torch.equal(empty(images), given.inverse(images))
     with pytest.raises(InputError, match='here has an unknown key "wdith"; did you mean "width"'):
-        rebuilt_inverse({"k": K, "generator": {"wdith": 8}}, "here")
+        build_inverse({"k": K, "generator": {"wdith": 8}}, "here")
 
 
 @pytest.mark.parametrize("noted", [True, False])  # without a note of its images it is the store that tells

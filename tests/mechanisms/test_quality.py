@@ -10,7 +10,7 @@ from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.digit_reader import digit_reader
-from tcm.mechanisms.distance import features, frechet, frechet_distance, singly_and_together, trained_backbone
+from tcm.mechanisms.distance import features, frechet, frechet_distance, single_and_combined, trained_backbone
 from tcm.mechanisms.pair import Side
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
@@ -86,32 +86,32 @@ def test_what_lies_nearer_to_the_other_domain_has_the_smaller_distance(digits: T
 
     found = frechet(FABRIC, transport, digit_reader().backbone, digits, 32, images=count, batch=count)
     for side in ("source", "target"):
-        nothing, half, whole = found.made[side]
+        nothing, half, whole = found.transported[side]
         assert nothing == pytest.approx(found.untouched, rel=1e-3)
         assert found.untouched > 2 * half > 4 * whole
 
 
-def bank_of(judged: str) -> MechanismBank:
+def bank_of(critic_sees: str) -> MechanismBank:
     torch.manual_seed(0)
-    generator = GeneratorConfig(2, 1, 1, kernel=3, residual=judged == "together")
-    return BankConfig(generator=generator, critic=CriticConfig(2, 2), judged=judged).build(3, 32, 10).eval()  # pyright: ignore
+    generator = GeneratorConfig(2, 1, 1, kernel=3, residual=critic_sees == "combined")
+    return BankConfig(generator=generator, critic=CriticConfig(2, 2), critic_sees=critic_sees).build(3, 32, 10).eval()  # pyright: ignore
 
 
 @torch.inference_mode()
-def test_all_changes_together_come_last_where_they_are_judged_together():
+def test_all_changes_combined_come_last_if_critics_see_them_so():
     images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    alone = bank_of("alone")
-    torch.testing.assert_close(singly_and_together(alone)(images, "target"), alone.transport(images, "target"))
-    bank = bank_of("together")
-    made = singly_and_together(bank)(images, "source")
+    alone = bank_of("each")
+    torch.testing.assert_close(single_and_combined(alone)(images, "target"), alone.transport(images, "target"))
+    bank = bank_of("combined")
+    made = single_and_combined(bank)(images, "source")
     assert len(made) == 4
     torch.testing.assert_close(made[:3], bank.transport(images, "source"))
     changes = sum(pair.to_source(2 * images - 1) - (2 * images - 1) for pair in bank.pairs()) / 2
     torch.testing.assert_close(made[3], (images + changes).clamp(0, 1))
 
 
-def test_a_network_that_has_learnt_nothing_is_refused():
-    with pytest.raises(InputError, match=r"random weights.*--backbone.weights"):
+def test_a_network_with_random_weights_is_refused():
+    with pytest.raises(InputError, match=r"random weights.*`backbone.weights`"):
         trained_backbone(BackboneConfig("small"), crop=32)
     with pytest.raises(InputError, match="random weights"):
         trained_backbone(BackboneConfig("resnet18", pretrained=False), crop=32)
@@ -122,7 +122,7 @@ def test_the_command_measures_a_run(
 ):
     monkeypatch.setenv("COLUMNS", "160")
     run, options = tmp_path / "run", ["--data.benchmark", "digits", "--k", "2", "--steps", "2", "--device", "cpu", "-q"]
-    assert main(["mechanisms", *options, "--out", str(run)]) == 0
+    assert main(["mechanisms", *options, "--form", "disentangled", "--out", str(run)]) == 0
     capsys.readouterr()
     assert main(["quality", str(run), "--images", "60", "--device", "cpu", "-q"]) == 0
     shown = capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_the_command_measures_a_run(
     assert main(["quality", str(run), "--images", "1"]) == 2
     assert capsys.readouterr().err == "error: --images is 1; give 2 or more\n"
     assert main(["quality", str(run), "--backbone.weights", "nowhere.safetensors", "-q"]) == 2
-    assert "there is no file nowhere.safetensors" in capsys.readouterr().err
+    assert "--backbone.weights nowhere.safetensors" in capsys.readouterr().err
 
 
 def test_imagenet_features_of_office_home(shared_data: Path):

@@ -15,8 +15,9 @@ from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms import usage
 from tcm.mechanisms.bank import MechanismBank
+from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.quality import run_quality
-from tcm.mechanisms.train import MOST, PRESETS, MechanismsConfig, load_mechanisms, preset_bank, require_room
+from tcm.mechanisms.train import FORMS, MOST, MechanismsConfig, bank_config, require_room
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.run_folder import Run
 
@@ -31,30 +32,30 @@ def settled(tmp_path: Path, *options: str) -> dict:
     return json.loads((out / "config.json").read_text())["bank"]
 
 
-def test_the_preset_says_where_options_start_and_given_ones_stand(tmp_path: Path):
+def test_the_form_gives_the_defaults_of_the_options(tmp_path: Path):
     small = settled(tmp_path, "--k", "1")
-    assert small == to_json(preset_bank("default", small=True))
+    assert small == to_json(bank_config("paper", small=True))
     same = settled(tmp_path, "--k", "1", "--bank.warmup", "8000", "--bank.generator.halvings", "2")
     assert same["warmup"] == 8000
     assert same["generator"] == {**small["generator"], "halvings": 2}
-    paper = settled(tmp_path, "--k", "1", "--preset", "paper", "--bank.critic.width", "4")
-    expected = to_json(preset_bank("paper", small=True))
-    assert paper == {**expected, "critic": {**expected["critic"], "width": 4}}
+    other = settled(tmp_path, "--k", "1", "--form", "disentangled", "--bank.critic.width", "4")
+    expected = to_json(bank_config("disentangled", small=True))
+    assert other == {**expected, "critic": {**expected["critic"], "width": 4}}
 
 
-def test_small_networks_change_no_more_than_size_pace_and_the_defaults_own_weights():
-    for name, preset in PRESETS.items():
-        whole, small = to_json(preset), to_json(preset_bank(name, small=True))
-        assert preset_bank(name, small=False) == preset
+def test_small_networks_change_no_more_than_size_pace_and_weights_of_the_disentangled_form():
+    for name, form in FORMS.items():
+        whole, small = to_json(form), to_json(bank_config(name, small=True))
+        assert bank_config(name, small=False) == form
         changed = {key for key, value in small.items() if value != whole[key]}
-        weights = {"cycle", "identity", "overlap"} if name == "default" else set()
+        weights = {"cycle", "identity", "overlap"} if name == "disentangled" else set()
         assert changed <= {"generator", "critic", "warmup", "lr", "critic_lr", *weights}
         assert small["generator"]["residual"] == whole["generator"]["residual"]
 
 
-def test_the_papers_preset_is_the_papers():
-    paper = PRESETS["paper"]
-    assert (paper.judged, paper.score, paper.overlap, paper.generator.residual) == ("alone", "total", 0, False)
+def test_the_form_paper_has_the_settings_of_the_paper():
+    paper = FORMS["paper"]
+    assert (paper.critic_sees, paper.score, paper.overlap, paper.generator.residual) == ("each", "total", 0, False)
     assert (paper.cycle, paper.identity, paper.warmup, paper.lr, paper.beta1, paper.pool) == (
         10,
         5,
@@ -86,10 +87,10 @@ def test_the_papers_preset_is_the_papers():
         (["--bank.overlap", "nan"], ["--bank.overlap is nan", "0 or more"]),
         (["--bank.overlap", "-1"], ["--bank.overlap is -1", "0 or more"]),
         (["--bank.cycle", "inf"], ["--bank.cycle is inf", "0 or more"]),
-        (["--preset", "papper"], ["--preset", "papper"]),
+        (["--form", "papper"], ["--form", "papper"]),
         (["--batch", "5000"], ["--batch is 5000"]),
         (["--bank.lr", "1e30", "--log-every", "1"], ["not finite", "lower --bank.lr"]),
-        (["--preset", "paper", "--bank.lr", "1e30", "--log-every", "1"], ["not finite", "lower --bank.lr"]),
+        (["--form", "disentangled", "--bank.lr", "1e30", "--log-every", "1"], ["not finite", "lower --bank.lr"]),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]):
@@ -100,9 +101,9 @@ def test_bad_input_is_one_line(options: list[str], words: list[str], tmp_path: P
     assert all(word in error for word in words), error
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_numbers_that_run_away_leave_the_last_good_state(preset: str, tmp_path: Path):
-    rate = ["--preset", preset, "--bank.lr", "1e15", "--steps", "9"]
+@pytest.mark.parametrize("form", ["disentangled", "paper"])
+def test_numbers_that_run_away_leave_the_last_good_state(form: str, tmp_path: Path):
+    rate = ["--form", form, "--bank.lr", "1e15", "--steps", "9"]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(tmp_path / "run"), *rate]) == 2
     state = torch.load(tmp_path / "run" / "state.pt", weights_only=True)
     assert all(bool(value.isfinite().all()) for value in state["learner"].values())
@@ -123,12 +124,12 @@ def test_there_must_be_room_for_weights_gradients_and_moments():
     weights = sum(parameter.numel() for parameter in config.bank.generator.build().parameters())
     needed = 3 * 2 * weights * 4 * 4
     require_room(config, needed)
-    with pytest.raises(InputError, match="--k is 3, but the memory holds 2 mechanisms of"):
+    with pytest.raises(InputError, match="`k` is 3, but the memory holds 2 mechanisms of"):
         require_room(config, needed - 1)
 
 
-def death(bank: MechanismBank) -> list[float]:
-    """By this account mechanisms 1, 2 and 5 do nothing."""
+def three_unused(bank: MechanismBank) -> list[float]:
+    """Usage shares in which mechanisms 1, 2 and 5 do nothing."""
     working = [float(number not in (1, 2, 5)) for number in bank.living]
     return [share / sum(working) for share in working]
 
@@ -143,25 +144,27 @@ def auto(out: Path, *options: str) -> int:
     return main(["mechanisms", *given, "--device", "cpu", *options, "--out", str(out)])
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_auto_starts_with_many(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("form", ["disentangled", "paper"])
+def test_auto_starts_with_many(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     # With few steps nothing need die, but nothing must break either.
-    assert auto(tmp_path / "run", "--preset", preset, "--bank.warmup", "1") == 0
+    assert auto(tmp_path / "run", "--form", form, "--bank.warmup", "1") == 0
     run = Run(tmp_path / "run")
     config, bank = load_mechanisms(run.folder)
     assert config.k == "auto"
     rows = run.metrics()
     assert {f"wins/target/{i}" for i in range(MOST)} <= rows[0].keys()
     assert [row["k"] for row in rows if "k" in row][-1] == bank.k <= MOST
-    assert f"Mechanisms that are left: {bank.k}" in capsys.readouterr().out
+    assert f"Mechanisms that remain: {bank.k}" in capsys.readouterr().out
 
 
-def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(usage, "shares_of_work", death)
-    assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0") == 0
+def test_auto_drops_unused_mechanisms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
+    assert auto(tmp_path / "run", "--bank.warmup", "0") == 0
     said = capsys.readouterr().out
-    assert "Mechanisms that are left: 5" in said
-    assert "dead" not in said
+    assert "Mechanisms that remain: 5" in said
+    assert "unused" not in said
     assert listed(said) == ["1", "2", "3", "4", "5"]
     run = Run(tmp_path / "run")
     tensors, about = run.load_model()
@@ -176,8 +179,8 @@ def test_auto_drops_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(usage, "shares_of_work", death)
-    assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "3") == 0
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
+    assert auto(tmp_path / "run", "--bank.warmup", "3") == 0
     counts = {row["step"]: row["k"] for row in Run(tmp_path / "run").metrics() if "k" in row}
     assert counts == {2: 8, 4: 8, 6: 5}
 
@@ -185,21 +188,21 @@ def test_nobody_is_dropped_before_the_competition_has_started(tmp_path: Path, mo
 def test_what_is_dropped_at_the_very_end_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(usage, "shares_of_work", death)
-    assert auto(tmp_path / "run", "--preset", "paper", "--bank.warmup", "0", "--steps", "4") == 0
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
+    assert auto(tmp_path / "run", "--bank.warmup", "0", "--steps", "4") == 0
     said = capsys.readouterr().out
     assert listed(said) == ["1", "2", "3", "4", "5"]
     assert load_mechanisms(tmp_path / "run").bank.k == 5
 
 
-def test_a_dead_mechanism_of_a_given_k_is_told_and_kept(
+def test_an_unused_mechanism_of_a_given_k_is_reported_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(usage, "shares_of_work", death)
+    monkeypatch.setattr(usage, "usage_shares", three_unused)
     assert main(["mechanisms", *OPTIONS, "--evaluate-every", "1", "-q", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "Mechanism 2 is dead: it does next to nothing; try a smaller --k, or --k auto" in said
-    assert "One mechanism has taken over" in said
+    assert "Mechanism 2 is unused: its usage share is 0%; try a smaller --k, or --k auto" in said
+    assert "One mechanism dominates" in said
     assert Run(tmp_path / "run").about_model()["numbers"] == [0, 1]
 
 
@@ -248,7 +251,7 @@ def test_a_killed_run_goes_on_to_the_same_mechanisms(tmp_path: Path):
 
 def test_distances_are_watched_at_every_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "run"
-    watched = [*OPTIONS, "--evaluate-every", "3", "--watch.images", "40"]
+    watched = [*OPTIONS, "--form", "disentangled", "--evaluate-every", "3", "--watch.images", "40"]
     assert main(["mechanisms", *watched, "-q", "--out", str(out)]) == 0
     rows = [row for row in Run(out).metrics() if "frechet/untouched" in row]
     assert [row["step"] for row in rows] == [3, 6]
@@ -263,7 +266,7 @@ def test_distances_are_watched_at_every_evaluation(tmp_path: Path, capsys: pytes
     assert f"{rows[1]['frechet/target/together']:.1f}" in printed
     # The last row is what tcm quality finds in the finished run.
     found = run_quality(out, BackboneConfig(), 40, "cpu", quiet=True)
-    assert found.frechet.made["target"] == pytest.approx(
+    assert found.frechet.transported["target"] == pytest.approx(
         [rows[1][f"frechet/target/{n}"] for n in ("0", "1", "together")]
     )
 
@@ -275,10 +278,14 @@ def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pyt
     assert not out.exists()
     options = ["--watch.images", "4", "--watch.backbone.name", "resnet18", "--watch.backbone.no-pretrained"]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
-    assert "give a file of trained ones with --watch.backbone.weights" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--watch.backbone.name is resnet18 with random weights" in said
+    assert "--watch.backbone.weights" in said
     options = ["--watch.images", "4", "--watch.backbone.weights", str(tmp_path / "none.safetensors")]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
-    assert "error: --watch.backbone.weights: there is no file" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "error: --watch.backbone.weights" in said
+    assert "none.safetensors" in said
     assert not (out / "config.json").exists()
 
 

@@ -20,9 +20,10 @@ from tcm.data.augment import as_input, as_stored
 from tcm.data.task import Task, load_task
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.counterfactual_store import open_counterfactuals
-from tcm.mechanisms.distance import fitting_batch
+from tcm.mechanisms.distance import transport_batch_size
+from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.pair import SIDES
-from tcm.mechanisms.train import MechanismsConfig, load_mechanisms, preset_bank
+from tcm.mechanisms.train import MechanismsConfig, bank_config
 from tcm.mechanisms.transport import open_for_transport, win_shares
 from tcm.training.run_folder import Run
 
@@ -115,14 +116,14 @@ def note(folder: Path) -> str:
 
 def test_a_batch_fits_the_memory(run: Path):
     config = load_mechanisms(run).config
-    assert fitting_batch(config.bank.generator, 32, torch.device("cpu")) == 256
-    assert fitting_batch(config.bank.generator, 10_000, torch.device("cpu")) == 1
+    assert transport_batch_size(config.bank.generator, 32, torch.device("cpu")) == 256
+    assert transport_batch_size(config.bank.generator, 10_000, torch.device("cpu")) == 1
 
 
 def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**12, 10**12))
-    config = replace(MechanismsConfig(), bank=preset_bank("paper", small=False))
-    batch = fitting_batch(config.bank.generator, 256, torch.device("cuda"))
+    config = replace(MechanismsConfig(), bank=bank_config("paper", small=False))
+    batch = transport_batch_size(config.bank.generator, 256, torch.device("cuda"))
     assert 200 < batch < 256  # 256 images of 64 maps, twice, are 2^31 numbers and more
     assert 2 * batch * 64 * (256 + 6) ** 2 < 2**31
 
@@ -173,7 +174,7 @@ def test_data_that_have_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     (tmp_path / "data" / "s" / "a" / "0.png").unlink()
     for words in (("transport", run), ("transport", run, "--out", tmp_path / "new"), ("figure", "mechanisms", run)):
         said = refusal(capfd, *words)
-        assert "run was trained on other images than its data holds now; restore them or train again in a new" in said
+        assert "run was trained on other images than its data has now; restore them or train again in a new" in said
     (run / "images.json").unlink()  # a run of an earlier version: the store still tells
     said = refusal(capfd, "transport", run)
     assert "transported/source holds the counterfactuals of 6 images instead of 5; delete it" in said
@@ -216,6 +217,6 @@ def test_a_store_of_another_run(run: Path, tmp_path: Path, capfd: pytest.Capture
 
 
 def test_a_task_opens_by_the_run(run: Path, digits: Task):
-    ready = open_for_transport(run, "cpu")
-    assert ready.task.source.fingerprint == digits.source.fingerprint
-    assert load_task(ready.config.data).target.fingerprint == digits.target.fingerprint != digits.source.fingerprint
+    setup = open_for_transport(run, "cpu")
+    assert setup.task.source.fingerprint == digits.source.fingerprint
+    assert load_task(setup.config.data).target.fingerprint == digits.target.fingerprint != digits.source.fingerprint

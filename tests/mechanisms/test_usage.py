@@ -1,4 +1,4 @@
-"""Who is dead is told; who stays dead is dropped, and only where that was asked for."""
+"""Unused mechanisms are reported; those that stay unused are dropped, if that is asked for."""
 
 import pytest
 import torch
@@ -21,50 +21,50 @@ def win(bank: MechanismBank, *shares: int) -> None:
     bank.wins[:, [0, 1, 3]] = torch.tensor(shares, dtype=torch.float32)[:, None].expand(-1, 3)
 
 
-def test_shares_of_work_and_of_every_class(bank: MechanismBank):
+def test_usage_shares_and_shares_of_every_class(bank: MechanismBank):
     bank.wins[:] = torch.tensor([[3, 0, 0, 2], [1, 2, 0, 1], [0, 2, 0, 0], [0, 0, 0, 0]])
     row = UsageCounter(bank, CLASSES, drops=False)()
-    assert [row[f"standing/{i}"] for i in range(4)] == pytest.approx([5 / 11, 4 / 11, 2 / 11, 0])
+    assert [row[f"usage/{i}"] for i in range(4)] == pytest.approx([5 / 11, 4 / 11, 2 / 11, 0])
     assert [row[f"class_wins/{i}/cup"] for i in range(4)] == [0.75, 0.25, 0, 0]
     assert [row[f"class_wins/{i}/hat"] for i in range(4)] == [0, 0.5, 0.5, 0]
     assert [row[f"class_wins/{i}/key"] for i in range(4)] == [0, 0, 0, 0]  # no image of it was seen
-    assert row["dead"] == 1
+    assert row["unused"] == 1
     assert "k" not in row
 
 
-def test_counting_starts_again_after_every_count(bank: MechanismBank):
+def test_counting_starts_again_after_every_evaluation(bank: MechanismBank):
     usage = UsageCounter(bank, CLASSES, drops=False)
     win(bank, 9, 1, 1, 1)
     usage()
     assert not bank.wins.any()
     win(bank, 1, 1, 1, 1)
-    assert usage()["standing/0"] == 0.25
+    assert usage()["usage/0"] == 0.25
 
 
-def test_the_dead_are_told_and_stay_unless_drops_are_asked_for(bank: MechanismBank):
+def test_unused_mechanisms_are_reported_and_stay_unless_drops_are_asked_for(bank: MechanismBank):
     usage = UsageCounter(bank, CLASSES, drops=False)
     for _ in range(PATIENCE + 2):
         win(bank, 5, 5, 5, 0)
-        assert usage()["dead"] == 1
+        assert usage()["unused"] == 1
     assert bank.living == [0, 1, 2, 3]
     assert bank.idle.tolist() == [0, 0, 0, PATIENCE + 2]
 
 
-def test_the_dead_are_dropped_after_some_counts_in_a_row(bank: MechanismBank):
+def test_unused_mechanisms_are_dropped_after_some_evaluations_in_a_row(bank: MechanismBank):
     usage = UsageCounter(bank, CLASSES, drops=True)
     found = []
     for shares in ((5, 0, 5, 5), (5, 0, 5, 0), (5, 5, 5, 0)):
         win(bank, *shares)
         found.append((usage()["k"], bank.living))
-    # 1 was dead twice in a row; 3 once, then once more.
+    # 1 was unused twice in a row; 3 once, then once more.
     assert found == [(4, [0, 1, 2, 3]), (3, [0, 2, 3]), (2, [0, 2])]
     win(bank, 5, 5, 5, 5)
     row = usage()
-    assert {name for name in row if name.startswith("standing")} == {"standing/0", "standing/2"}
-    assert row["standing/0"] == row["class_wins/2/hat"] == 0.5
+    assert {name for name in row if name.startswith("usage/")} == {"usage/0", "usage/2"}
+    assert row["usage/0"] == row["class_wins/2/hat"] == 0.5
 
 
-def test_one_that_comes_back_to_life_is_given_all_its_time_again(bank: MechanismBank):
+def test_a_mechanism_that_is_used_again_has_all_its_time_again(bank: MechanismBank):
     usage = UsageCounter(bank, CLASSES, drops=True)
     for last in (0, 5, 0, 5, 0, 5):
         win(bank, 5, 5, 5, last)
@@ -72,11 +72,11 @@ def test_one_that_comes_back_to_life_is_given_all_its_time_again(bank: Mechanism
     assert bank.living == [0, 1, 2, 3]
 
 
-def test_the_living_are_never_dropped_and_one_is_always_left(bank: MechanismBank):
+def test_used_mechanisms_are_never_dropped_and_one_always_remains(bank: MechanismBank):
     usage = UsageCounter(bank, CLASSES, drops=True)
     for _ in range(2 * PATIENCE):
-        win(bank, 4, 4, 4, 1)  # just above a quarter of a fair share
-        assert usage()["dead"] == 0
+        win(bank, 4, 4, 4, 1)  # just above a quarter of an equal share
+        assert usage()["unused"] == 0
     assert bank.k == 4
     for _ in range(2 * PATIENCE):
         win(bank, 0, 7, 0, 0)
@@ -84,21 +84,21 @@ def test_the_living_are_never_dropped_and_one_is_always_left(bank: MechanismBank
     assert bank.living == [1]
 
 
-def test_judged_together_the_work_is_what_is_changed():
-    together = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), judged="together")
-    bank = together.build(3, 16, 10, len(CLASSES))
+def test_if_critics_see_all_changes_combined_usage_is_the_share_of_the_change():
+    combined = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), critic_sees="combined")
+    bank = combined.build(3, 16, 10, len(CLASSES))
     bank.moved[:, 0, :2] = 0.3
-    bank.moved[:, 1, 2:] = 0.1  # small, but nobody else does it
+    bank.moved[:, 1, 2:] = 0.1  # small, but no other mechanism does it
     win_all = torch.zeros_like(bank.wins)
     win_all[2] = 5  # its images look best, since it leaves them as they are
     bank.wins.copy_(win_all)
     row = UsageCounter(bank, CLASSES, drops=False)()
-    assert [row[f"standing/{i}"] for i in range(3)] == pytest.approx([0.5, 0.5, 0])
-    assert row["dead"] == 1
+    assert [row[f"usage/{i}"] for i in range(3)] == pytest.approx([0.5, 0.5, 0])
+    assert row["unused"] == 1
     assert row["class_wins/2/cup"] == 1
 
 
-def test_a_checkpoint_keeps_who_lives(bank: MechanismBank):
+def test_a_checkpoint_keeps_which_mechanisms_are_active(bank: MechanismBank):
     usage = UsageCounter(bank, CLASSES, drops=True)
     for _ in range(PATIENCE):
         win(bank, 5, 0, 5, 5)
@@ -110,30 +110,31 @@ def test_a_checkpoint_keeps_who_lives(bank: MechanismBank):
     assert (other.living, other.idle.tolist()) == ([0, 2, 3], [0, 0, 0, 1])
 
 
-def test_what_the_user_is_told():
-    def row(*standing: float, **more: float) -> dict[str, float]:
-        return {"step": 9, **{f"standing/{i}": share for i, share in enumerate(standing)}, **more}
+def test_the_messages():
+    def row(*usage: float, **more: float) -> dict[str, float]:
+        return {"step": 9, **{f"usage/{i}": share for i, share in enumerate(usage)}, **more}
 
     assert remarks(row(0.4, 0.3, 0.3), [0, 1, 2]) == []
-    assert remarks(row(0.6, 0.01, 0.39), [0, 1, 2]) == [
-        "Mechanism 2 is dead: it does next to nothing; try a smaller --k, or --k auto"
-    ]
+    (unused,) = remarks(row(0.6, 0.01, 0.39), [0, 1, 2])
+    assert "Mechanism 2 is unused" in unused
+    assert "1%" in unused
+    assert "`k=auto`" in unused
     collapsed = remarks(row(0.95, 0.05), [0, 1])
-    assert [line.split(";")[0] for line in collapsed] == [
-        "Mechanism 2 is dead: it does next to nothing",
-        "One mechanism has taken over",
+    assert [line.split(";")[0].split(":")[0] for line in collapsed] == [
+        "Mechanism 2 is unused",
+        "One mechanism dominates",
     ]
     assert remarks(row(1.0), [0]) == []
-    # Mechanism 0 was dropped at this count, and 2 before: those that are left are called by their places.
-    after = {"standing/0": 0.0, "standing/1": 0.6, "standing/3": 0.01, "standing/4": 0.39, "k": 3}
-    assert remarks(after, [1, 3, 4]) == [
-        "Mechanisms that are left: 3",
-        "Mechanism 2 is dead: it does next to nothing; a longer run would drop it",
-    ]
+    # Mechanism 0 was dropped at this evaluation, and 2 before: those that remain are numbered anew.
+    after = {"usage/0": 0.0, "usage/1": 0.6, "usage/3": 0.01, "usage/4": 0.39, "k": 3}
+    left, unused = remarks(after, [1, 3, 4])
+    assert left == "Mechanisms that remain: 3"
+    assert unused.startswith("Mechanism 2 is unused")
+    assert unused.endswith("a longer run would drop it")
 
 
-def test_judged_together_no_more_are_kept_than_bands_that_change():
-    config = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), judged="together", overlap=1.0)
+def test_no_more_are_kept_than_components_that_change():
+    config = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), critic_sees="combined", overlap=1.0)
     bank = config.build(6, 16, 10, len(CLASSES))
     # Two mechanisms share the level, two the colour, two the detail; contrast hardly changes.
     bank.moved[:] = torch.tensor(

@@ -78,7 +78,7 @@ def test_a_v1_file_gets_the_v1_layout(weights: dict[str, Tensor], tmp_path: Path
         assert torch.equal(unresolved(images), v1)
 
 
-def test_auto_is_no_network():
+def test_auto_is_not_a_network():
     with pytest.raises(InputError, match="resolved"):
         BackboneConfig().build()
 
@@ -107,8 +107,10 @@ def test_the_small_network_starts_from_scratch():
 def test_weights_of_another_network_are_refused(weights: dict[str, Tensor], tmp_path: Path):
     file = tmp_path / "r50.safetensors"
     safetensors.torch.save_file(weights, file)
-    with pytest.raises(InputError, match="weights of another network"):
+    with pytest.raises(InputError, match="weights of another network") as error:
         BackboneConfig("resnet18", file).build()
+    assert error.value.field == "backbone.weights"
+    assert "`backbone.name`" in str(error.value)
 
 
 def test_a_classifier_is_left_out_and_a_norm_beside_it_is_not(tmp_path: Path):
@@ -121,5 +123,15 @@ def test_a_classifier_is_left_out_and_a_norm_beside_it_is_not(tmp_path: Path):
 
 
 def test_a_misspelt_name_gets_a_hint():
-    with pytest.raises(InputError, match="resnet50"):
+    with pytest.raises(InputError, match="resnet50") as error:
         BackboneConfig("resnet5O").resolved(small_images=False)
+    assert error.value.field == "backbone.name"
+
+
+def test_weights_that_cannot_be_downloaded_name_both_remedies(monkeypatch: pytest.MonkeyPatch):
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no network\nat all")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(InputError, match=r"no network\); .*`backbone\.weights`.*`backbone\.pretrained=False`"):
+        BackboneConfig("resnet18").build()

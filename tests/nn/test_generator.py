@@ -1,4 +1,4 @@
-"""Layer by layer what Appendix A.3.1 lists, and CycleGAN's code where it is silent."""
+"""The layers are those of TCM Appendix A.3.1, and of CycleGAN's code where the paper does not say."""
 
 import pytest
 import torch
@@ -102,13 +102,30 @@ def test_the_smallest_image_that_a_critic_can_judge(halvings: int, side: int):
     config = CriticConfig(2, halvings)
     config.require_side(side)
     assert config.build()(torch.rand(1, 3, side, side)).shape == (1, 1, 1, 1)
-    with pytest.raises(InputError, match=f"--data.crop is {side - 1}.*{side} or more"):
+    with pytest.raises(InputError, match=f"is {side - 1}.*{side} or more") as error:
         config.require_side(side - 1)
+    assert error.value.field == "data.crop"
     with pytest.raises((RuntimeError, ValueError)):
         config.build()(torch.rand(1, 3, side - 1, side - 1))
 
 
-def test_the_norm_is_torchs():
+def test_a_critic_may_start_at_zero_everywhere():
+    images = torch.rand(2, 3, 24, 24)
+    assert not CriticConfig(2, zero_init_last=True).build()(images).any()
+    assert CriticConfig(2).build()(images).any()
+
+
+@pytest.mark.parametrize(
+    ("config", "side", "field"),
+    [(GeneratorConfig(kernel=4), 32, "bank.generator.kernel"), (GeneratorConfig(), 30, "data.crop")],
+)
+def test_sizes_that_do_not_fit_a_generator_are_refused(config: GeneratorConfig, side: int, field: str):
+    with pytest.raises(InputError, match=r"give an odd number|a multiple of 4, 8 or more") as error:
+        config.require_side(side)
+    assert error.value.field == field
+
+
+def test_the_norm_equals_torchs():
     x = torch.randn(2, 5, 7, 7) * 3 + 1
     torch.testing.assert_close(InstanceNorm()(x), nn.InstanceNorm2d(5)(x))
     # What a GPU computes: traced on a device without data, it has no branch for the CPU.

@@ -1,4 +1,4 @@
-"""Layer by layer what Appendix A.3.2 lists."""
+"""The layers are those of TCM Appendix A.3.2."""
 
 import math
 

@@ -13,7 +13,7 @@ from tcm.report import write_report
 from tcm.training.run_folder import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--steps", "4", "--batch", "4", "--k", "2", "--log-every", "2", "-q"]
-NEAR = "How near the other domain"  # the title of what a run shows that watched
+NEAR = "Distance to the other domain"  # the title of what a run shows that measured it
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def pictures(page: Page) -> list[str]:
 
 def test_a_run_shows_images_wins_and_factors(run: Path):
     page = page_of(run)
-    assert "Mechanisms that carry images between digits source and digits target, learned in" in page.text
+    assert "Mechanisms that transport images between digits source and digits target, learned in" in page.text
     assert "Source to target: digits source → digits target" in page.text
     assert "Target to source: digits target → digits source" in page.text
     assert len(pictures(page)) == 2 * 6 * 2
@@ -43,7 +43,7 @@ def test_a_run_shows_images_wins_and_factors(run: Path):
     described = [label for label in page.attributes("svg", "aria-label") if label]
     assert any("share of wins" in label for label in described)
     assert any("source images of each class" in label for label in described)
-    assert any("mechanism 2 leads on" in label for label in described)
+    assert any("mechanism 2 changes" in label for label in described)
     assert "Specialisation is 0." in page.text
     for title in ("adversarial", "cycle", "identity", "critics"):
         assert f"Loss: {title}" in page.text
@@ -64,10 +64,25 @@ def test_a_run_that_watched_shows_its_distances(run: Path):
     assert NEAR in page.text
     assert "Frechet: " not in page.text  # no curve of its own for each
     (told,) = [label for label in page.attributes("svg", "aria-label") if label and "Frechet" in label]
-    assert "source to target 33.5, target to source 33.5; 205.2 between the domains as they are" in told
+    assert "source to target 33.5, target to source 33.5; 205.2 between the untouched domains" in told
     assert "untouched" in page.text
     (run / "model.safetensors").unlink()
     assert NEAR in page_of(run).text  # also before the end
+
+
+def test_transported_images_are_read_and_no_network_makes_them(run: Path, monkeypatch: pytest.MonkeyPatch):
+    computed = [source for source in page_of(run).attributes("img", "src") if source]
+    assert main(["transport", str(run), "-q"]) == 0
+
+    def never(*words: object, **named: object) -> None:
+        raise AssertionError("transported again")
+
+    monkeypatch.setattr("tcm.report.mechanisms.run_galleries", never)
+    page = page_of(run)
+    assert len(pictures(page)) == 2 * 6 * 2
+    # The originals, and the same winners.
+    assert [source for source in page.attributes("img", "src") if source][::3] == computed[::3]
+    assert page.attributes("td", "class").count("winner") == 2 * 6
 
 
 def test_beside_runs_of_methods(run: Path, make_run: Callable[..., Path]):
@@ -93,7 +108,7 @@ def test_several_runs_of_stage_1_alone(run: Path):
 def test_an_unfinished_run_shows_its_wins(run: Path):
     (run / "model.safetensors").unlink()
     page = page_of(run)
-    assert "took all 4 steps" in page.text
+    assert "did all 4 steps" in page.text
     assert "shown when the run is finished" in page.text
     assert any("share of wins" in label for label in page.attributes("svg", "aria-label") if label)
     assert pictures(page) == []
@@ -115,7 +130,7 @@ def test_a_run_whose_images_are_gone_is_reported_all_the_same(run: Path):
     tensors, about = Run(run).load_model()
     Run(run).save_model(tensors, {**about, "classes": ["cup"]})
     page = page_of(run)
-    assert "Nothing can be transported: the classes of digits source are 0, 1," in page.text
+    assert "There are no counterfactuals to show: the classes of digits source are 0, 1," in page.text
     assert "Loss: critics" in page.text
 
 

@@ -23,7 +23,7 @@ def test_labelled_run_shows_its_numbers(make_run: MakeRun):
     assert f"Mean accuracy per class {target['mean_class_accuracy']:.1%}" in page.text
     assert "A classifier of 10 classes was trained with dann on 2,427 labelled images of mnist" in page.text
     assert "600 images of usps without their labels, in 42 s." in page.text
-    assert "Model reported: the last iterate, step 400. Target labels played no part" in page.text
+    assert "Model reported: the last iterate, step 400. Target labels were not used" in page.text
     assert "tcm train dann --seed 0" in page.text
     assert ["method.trade_off", "1.0"] in page.rows
     assert ["data.benchmark", "none"] in page.rows
@@ -37,7 +37,7 @@ def test_gallery_and_pairs_are_those_of_the_arrays(make_run: MakeRun):
     first = arrays["shown_index"][0]
     confidence = arrays["probabilities"][first].max()
     assert (
-        f"True {labels[first]} Predictions {guess[first]} Confidence {confidence:.1%} {arrays['paths'][first]}"
+        f"True {labels[first]} Predicted {guess[first]} Confidence {confidence:.1%} {arrays['paths'][first]}"
         in page.text
     )
     pairs = {
@@ -54,9 +54,9 @@ def test_unlabelled_run_states_no_accuracy(make_run: MakeRun):
     assert "This target has no labels, so no accuracy can be stated." in page.text
     assert "Target accuracy" not in page.text
     assert "label them by hand" in page.text
-    for heading in ("Predictions classes", "Confidence", "Most confident predictions", "Least confident predictions"):
+    for heading in ("Predicted classes", "Confidence", "Most confident predictions", "Least confident predictions"):
         assert heading in page.text
-    assert page.text.count("Predictions ") - page.text.count("Predictions classes") == 16
+    assert page.text.count("Predicted ") - page.text.count("Predicted classes") == 16
 
 
 def test_many_classes(make_run: MakeRun):
@@ -79,7 +79,7 @@ def test_unfinished_run_says_how_to_go_on(make_run: MakeRun):
 def test_trained_but_not_evaluated(make_run: MakeRun):
     run = make_run("run")
     (run / "evaluation.json").unlink()
-    assert "took all 400 steps but has not been evaluated" in page_of(run).text
+    assert "did all 400 steps but has not been evaluated" in page_of(run).text
 
 
 def test_a_run_that_has_logged_nothing(make_run: MakeRun):
@@ -117,7 +117,8 @@ def test_runs_of_other_settings_or_tasks_are_not_averaged(make_run: MakeRun):
     page = page_of(make_run("a"), other, make_run("c", seed=2, task=("usps", "mnist")))
     assert "2 seeds" not in page.text
     assert "Comparison of 3 runs" in page.text
-    assert "mnist → usps: dann, seed 0" in page.text
+    assert "mnist → usps: dann, method.trade_off 1.0, seed 0" in page.text
+    assert "dann, method.trade_off 0.5" in [row[0] for row in page.rows]
 
 
 def test_user_strings_are_escaped(make_run: MakeRun):
@@ -217,9 +218,9 @@ def test_damaged_runs_name_the_file_and_the_remedy(
 
 
 def test_what_is_no_run_folder(tmp_path: Path):
-    with pytest.raises(InputError, match="no run folder was given"):
+    with pytest.raises(InputError, match="no run folder is given"):
         write_report([], tmp_path)
-    with pytest.raises(InputError, match="missing is no folder; name the --out"):
+    with pytest.raises(InputError, match="missing is not a folder; name the folder of a run"):
         write_report([tmp_path / "missing"], tmp_path)
     with pytest.raises(InputError, match=r"it has no config\.json"):
         write_report([tmp_path], tmp_path)
@@ -227,5 +228,5 @@ def test_what_is_no_run_folder(tmp_path: Path):
 
 def test_out_that_is_a_file(make_run: MakeRun, tmp_path: Path):
     (tmp_path / "taken").touch()
-    with pytest.raises(InputError, match="taken cannot be made"):
+    with pytest.raises(InputError, match="taken cannot be"):
         write_report([make_run("run")], tmp_path / "taken")

@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, suite_page: Path) -> list[Pa
     groups = {
         "several": [digits, second, write_run(root / "half", finished=False)],
         "objects": [write_run(root / "objects", classes=OBJECTS, side=64, selection=("dev", "snd"))],
-        "head": [write_run(root / "head", readings=("fast", "f_y alone", "W" * 80), head=dict.fromkeys(HEAD, 1e9))],
+        "head": [write_run(root / "head", variants=("fast", "f_y alone", "W" * 80), head=dict.fromkeys(HEAD, 1e9))],
         "unlabelled": [write_run(root / "unlabelled", labelled=False)],
         "mechanisms": [root / "mechanisms"],
         "nasty": [write_run(root / "nasty", classes=long_names, paths=paths, task=("S" * 90, "<i>t"))],
@@ -66,8 +66,8 @@ def test_quiet_self_contained_and_narrow(browser: "Browser", pages: list[Path]):
         page.close()
 
 
-def test_readings_and_head_fit_a_phone_without_scrolling(browser: "Browser", tmp_path: Path):
-    run = write_run(tmp_path / "run", readings=("fast", "f_y alone"), head={**HEAD, "share": 0.0})
+def test_variants_and_head_fit_a_phone_without_scrolling(browser: "Browser", tmp_path: Path):
+    run = write_run(tmp_path / "run", variants=("fast", "f_y alone"), head={**HEAD, "share": 0.0})
     page = browser.new_page(viewport={"width": 375, "height": 800})
     page.goto(write_report([run], tmp_path / "report").as_uri())
     for title in TITLES:

@@ -36,5 +36,5 @@ def test_confidence_bars_hold_every_image_once():
 
 
 def test_wilson_interval():
-    assert wilson_interval(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
-    assert wilson_interval(1.0, 10)[1] == 1.0
+    assert wilson_interval(50, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)

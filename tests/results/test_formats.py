@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 
 from tcm.cli.app import main
-from tcm.results.formats import csv_text, html_page, latex, markdown, terminal
+from tcm.results.formats import FORMATS, csv_text, html_page, latex, markdown, terminal
+from tcm.results.identity import Spread
 from tcm.results.store import COLUMNS, VERSION, add_rows
-from tcm.results.table import Cell, Column, ResultTable, TableRow
+from tcm.results.table import ResultTable, cell_frame
 
-COLUMNS_SHOWN = (Column("A>C", "accuracy"), Column("Avg", "accuracy"))
-TABLE = ResultTable(
-    "R&D_1",
-    "last",
-    COLUMNS_SHOWN,
-    (
-        TableRow("A²LP", "quoted", (Cell(79.6, 0.3, None), Cell(89.4, None, None))),
-        TableRow("a|b", "measured", (Cell(71.254, 1.26, 3), None)),
-        TableRow("<c>, x_y 50%", "measured", (Cell(70.0, 0.5, 2), Cell(60.0, 0.1, 3))),
-        TableRow("a|b", "oracle", (Cell(99.0, 0.0, 3), None)),
-    ),
+FIRST, AVERAGE = ("A>C", "accuracy"), ("Avg", "accuracy")
+FRAME = cell_frame(
+    [
+        (("quoted", "A²LP"), {FIRST: Spread(79.6, 0.3, None), AVERAGE: Spread(89.4, None, None)}),
+        (("measured", "a|b"), {FIRST: Spread(71.254, 1.26, 3)}),
+        (("measured", "<c>, x_y 50%"), {FIRST: Spread(70.0, 0.5, 2), AVERAGE: Spread(60.0, 0.1, 3)}),
+        (("oracle", "a|b"), {FIRST: Spread(99.0, 0.0, 3)}),
+    ],
+    [FIRST, AVERAGE],
 )
+TABLE = ResultTable("R&D_1", "last", FRAME)
 CAPTION = (
     "R&D_1: accuracy on the target in %, mean ± sample standard deviation over 3 seeds. "
     "Selection: last (the last iterate)."
@@ -46,21 +46,21 @@ def test_latex():
     lines = latex([TABLE]).splitlines()
     caption = CAPTION.replace("&", r"\&").replace("_", r"\_").replace("%", r"\%").replace("±", r"$\pm$")
     assert lines[:-3] == [
-        r"% \usepackage{xcolor}",
+        r"% \usepackage{booktabs, xcolor}",
         r"\begin{table*}",
         r"\centering",
         rf"\caption{{{caption}}}",
         r"\begin{tabular}{lrr}",
-        r"\hline",
+        r"\toprule",
         r"method & A$\to$C & Avg \\",
-        r"\hline",
+        r"\midrule",
         r"A$^2$LP (quoted) & 79.6 $\pm$ 0.3 & 89.4 \\",
-        r"\hline",
+        r"\midrule",
         r"a|b & \textbf{71.3 $\pm$ 1.3} &  \\",
         r"\textless{}c\textgreater{}, x\_y 50\% & 70.0 $\pm$ 0.5 (n = 2) & 60.0 $\pm$ 0.1 \\",
-        r"\hline",
+        r"\midrule",
         r"\textcolor{gray}{a|b (oracle)} & \textcolor{gray}{99.0 $\pm$ 0.0} &  \\",
-        r"\hline",
+        r"\bottomrule",
         r"\end{tabular}",
     ]
     assert lines[-3].startswith(r"\par\smallskip{\footnotesize quoted: ")
@@ -68,7 +68,7 @@ def test_latex():
     assert lines[-1] == r"\end{table*}"
 
 
-def test_csv_has_a_row_a_figure():
+def test_csv_has_one_row_per_number():
     assert csv_text([TABLE]).splitlines() == [
         "benchmark,kind,method,selection,task,metric,mean,deviation,seeds",
         "R&D_1,quoted,A²LP,,A>C,accuracy,79.6,0.3,",
@@ -84,7 +84,10 @@ def test_html():
     page = html_page([TABLE])
     assert f"<caption>{CAPTION.replace('&', '&amp;')}</caption>" in page
     rows = {
-        kind: [re.findall(r"<(?:td|th)[^>]*>(.*?)</(?:td|th)>", row) for row in re.findall(r"<tr>(.*?)</tr>", part)]
+        kind: [
+            re.findall(r"<(?:td|th)[^>]*>(.*?)</(?:td|th)>", row)
+            for row in re.findall(r"<tr>(.*?)</tr>", part, flags=re.DOTALL)
+        ]
         for kind, part in re.findall(r'<tbody class="(\w+)">(.*?)</tbody>', page, flags=re.DOTALL)
     }
     assert rows == {
@@ -97,6 +100,21 @@ def test_html():
     }
     assert ".oracle { color: #767676; }" in page
     assert page.count("<p>") == 2
+    assert page.count('<th scope="col">') == 3
+    assert page.count('<th scope="row">') == 4
+
+
+def test_a_long_title_is_not_cut():
+    long = cell_frame([(("measured", "x" * 200), {FIRST: Spread(1.0, None, 1)})], [FIRST])
+    for text in (write([ResultTable("b", "last", long)]) for write in FORMATS.values()):
+        assert "x" * 200 in text
+
+
+def test_titles_are_never_markup():
+    odd = cell_frame([(("measured", "[bold]a[/] {0} \\\x1b"), {FIRST: Spread(1.0, None, 1)})], [FIRST])
+    table = ResultTable("b", "last", odd)
+    assert "[bold]a[/] {0}" in terminal([table])
+    assert "\x1b" not in html_page([table])
 
 
 def test_terminal():
@@ -146,6 +164,6 @@ def test_the_command_prints_or_writes(store: Path, capsys: pytest.CaptureFixture
     file = store.with_name("table.md")
     assert main(["table", str(store), "--no-quoted", "--format", "markdown", "--out", str(file)]) == 0
     assert capsys.readouterr().out == f"{file}\n"
-    assert file.read_text() == printed  # the paper has no figures on Office-31
+    assert file.read_text() == printed  # the paper has no numbers on Office-31
     assert main(["table", str(store)]) == 0
     assert "│ dann   │ 70.5 ± 0.7 │" in capsys.readouterr().out

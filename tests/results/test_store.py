@@ -3,20 +3,22 @@
 import csv
 import json
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tcm.errors import InputError
+from tcm.methods import METHODS
 from tcm.results.store import COLUMNS, VERSION, add_rows, benchmark_of, read_rows, row, task_of
 from tcm.training.run_folder import Run
 
 CONFIG: dict[str, Any] = {
-    "method_name": "tcm",
+    "method_name": "tcm-paper",
     "data": {"benchmark": None, "root": "/data/of/mine/oh", "source": "Art", "target": "Real_World", "cache": "/c"},
     "backbone": {"name": "resnet50", "weights": "/data/w.safetensors"},
-    "preset": "paper",
     "seed": 3,
     "steps": 200,
 }
@@ -49,18 +51,17 @@ def invented(**changes: str) -> dict[str, str]:
     return {**dict.fromkeys(COLUMNS, ""), "version": VERSION, "config": "{}", **changes}
 
 
-def test_a_row_tells_what_the_run_is(tmp_path: Path):
+def test_a_row_describes_the_run(tmp_path: Path):
     found = row(write_run(tmp_path / "run"))
     config = json.loads(found.pop("config"))
     assert len(found.pop("config_hash")) == 12
     assert found == {
-        "version": "1",
+        "version": "2",
         "benchmark": "Office-Home",
         "task": "A>R",
         "source": "Art",
         "target": "Real_World",
-        "method": "tcm",
-        "preset": "paper",
+        "method": "tcm-paper",
         "k": "",
         "seed": "3",
         "accuracy": "61.23",
@@ -75,7 +76,7 @@ def test_a_row_tells_what_the_run_is(tmp_path: Path):
         "commit": "",
     }
     assert tuple(row(tmp_path / "run")) == COLUMNS
-    # No path of this machine is told.
+    # No path of this machine is in it.
     assert config["data"]["root"] == "oh"
     assert config["backbone"]["weights"] == "w.safetensors"
     assert "/" not in json.dumps(config)
@@ -89,14 +90,14 @@ def test_a_selected_step_is_scored_by_the_metrics_of_that_step(tmp_path: Path):
         row(tmp_path / "run", selection="entropy", selected_step=150)
 
 
-def test_mechanisms_are_told_by_what_they_are(tmp_path: Path):
+def test_mechanisms_are_described_by_their_own_settings(tmp_path: Path):
     learned = tmp_path / "some" / "mechanisms-s3"
-    stage1 = {"kind": "mechanisms", "preset": "release", "k": 4, "steps": 50, "bank": {"cycle": 10.0}, "seed": 3}
+    stage1 = {"kind": "mechanisms", "form": "release", "k": 4, "steps": 50, "bank": {"cycle": 10.0}, "seed": 3}
     Run(learned).start(stage1)
     found = row(write_run(tmp_path / "run", mechanisms=str(learned)))
     assert found["k"] == "4"
-    told = {"name": "mechanisms-s3", "preset": "release", "k": 4, "steps": 50, "bank": {"cycle": 10.0}}
-    assert json.loads(found["config"])["mechanisms"] == told
+    described = {"name": "mechanisms-s3", "form": "release", "k": 4, "steps": 50, "bank": {"cycle": 10.0}}
+    assert json.loads(found["config"])["mechanisms"] == described
     with pytest.raises(InputError, match="holds no classifier"):
         row(write_run(tmp_path / "stage-1", method_name=None))
     begun = write_run(tmp_path / "begun")
@@ -109,7 +110,7 @@ def test_mechanisms_are_told_by_what_they_are(tmp_path: Path):
 def test_mechanisms_of_k_auto_are_as_many_as_the_model_has(tmp_path: Path, gone: bool):
     learned = tmp_path / "mechanisms"
     if not gone:
-        stage1 = {"kind": "mechanisms", "preset": "default", "k": "auto", "steps": 50, "bank": {}}
+        stage1 = {"kind": "mechanisms", "form": "paper", "k": "auto", "steps": 50, "bank": {}}
         Run(learned).start(stage1)
     folder = write_run(tmp_path / "run", mechanisms=str(learned))
     Run(folder).save_model({}, {"inverse": {"k": 3}})
@@ -166,13 +167,20 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
     }
 
 
+HEAD = ",".join(COLUMNS)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("version,other\r\n2,x\r\n", "is a store of version 2, and this is version 1; use the tcm that wrote it"),
-        ("path,class\r\na,b\r\n", "is no such table of results (the columns differ: accuracy, benchmark, class,"),
-        (",".join(COLUMNS) + "\r\n1,Office-Home\r\n", "row 1 is cut off or damaged; mend or remove it"),
-        (b"\xff\xfe\x00", "is no CSV of results"),
+        (
+            "version,preset\r\n1,x\r\n",
+            "a store of version 1, but this tcm reads version 2; use the tcm that wrote it",
+        ),
+        ("path,class\r\na,b\r\n", "is not such a table (columns that differ: accuracy, benchmark, class,"),
+        (HEAD + "\r\n2,Office-Home\r\n", "row 1 is cut off; correct or remove it"),
+        (HEAD + "\r\n" + "2," * len(COLUMNS) + "2\r\n", "is not a CSV of results"),
+        (b"\xff\xfe\x00", "is not a CSV of results"),
     ],
 )
 def test_what_is_no_store_is_refused_and_stays(content: str | bytes, says: str, tmp_path: Path):
@@ -200,6 +208,21 @@ def test_a_study_keeps_its_own_columns(tmp_path: Path):
     add_rows(file, [{"form": "a", "x": "3"}], ("form", "x"), ("form",))
     with file.open(newline="") as handle:
         assert list(csv.DictReader(handle)) == [{"form": "a", "x": "3"}, {"form": "b", "x": "2"}]
+
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def test_the_published_stores_can_be_read():
+    stores = [file for file in sorted(RESULTS.glob("*.csv")) if file.read_text().startswith("version,")]
+    assert len(stores) >= 6
+    rows = read_rows(stores)
+    assert {row["method"] for row in rows} == {*METHODS, "tcm-paper", "tcm-release", "tcm-control"}
+
+
+def test_nothing_that_trains_imports_pandas():
+    code = "import sys, tcm.cli.commands, tcm.bench.runner; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_store_that_cannot_be_written_is_one_line(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Which figures stand in a table, by which name, and what must not pose as an average."""
+"""Which numbers a table has, the titles of its rows, and what must not pass for an average."""
 
 import json
 from collections.abc import Sequence
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tcm.errors import InputError
+from tcm.results.identity import Spread
 from tcm.results.store import TASKS
-from tcm.results.table import Cell, ResultTable, result_tables
+from tcm.results.table import ResultTable, result_tables
 
 
 def result(
@@ -19,14 +20,13 @@ def result(
     method: str = "dann",
     benchmark: str = "ImageCLEF-DA",
     selection: str = "last",
-    preset: str = "default",
     k: str = "",
     per_class: float = 50.0,
     **config: Any,
 ) -> dict[str, str]:
     """A row of a store, as far as a table looks at it."""
-    text = json.dumps({"seed": seed, "data": {"root": task}, "preset": preset, **config})
-    row = {"benchmark": benchmark, "task": task, "method": method, "preset": preset, "k": k, "seed": str(seed)}
+    text = json.dumps({"seed": seed, "data": {"root": task}, **config})
+    row = {"benchmark": benchmark, "task": task, "method": method, "k": k, "seed": str(seed)}
     scores = {"accuracy": f"{accuracy:.2f}", "mean_class_accuracy": f"{per_class:.2f}"}
     return {**row, **scores, "selection": selection, "config": text, "config_hash": f"h{hash(text)}"}
 
@@ -36,64 +36,74 @@ def table_of(rows: Sequence[dict[str, str]], **options: Any) -> ResultTable:
     return table
 
 
-def figures(table: ResultTable, name: str, kind: str = "measured") -> dict[str, Cell]:
-    """The cells of a line by their column."""
-    (line,) = [line for line in table.lines if (line.name, line.kind) == (name, kind)]
-    return {column.task: cell for column, cell in zip(table.columns, line.cells, strict=True) if cell}
+def cells(table: ResultTable, name: str, kind: str = "measured", metric: str = "accuracy") -> dict[str, Spread]:
+    """The cells of a row by their task."""
+    row = table.frame.loc[(kind, name)]
+    numbers = row.xs(metric, level="metric").unstack("statistic").dropna(subset="mean")
+    spreads = numbers[list(Spread._fields)].astype(object).where(numbers.notna(), None)
+    return {task: Spread(*spread) for task, spread in zip(spreads.index, spreads.to_numpy().tolist(), strict=True)}
+
+
+def kinds(table: ResultTable) -> list[str]:
+    return table.frame.index.get_level_values("kind").tolist()
 
 
 def names(table: ResultTable) -> list[str]:
-    return [line.name for line in table.lines]
+    return table.frame.index.get_level_values("method").tolist()
+
+
+def tasks(table: ResultTable) -> list[str]:
+    return table.frame.columns.unique("task").tolist()
 
 
 def test_a_cell_is_mean_and_sample_deviation_over_seeds():
     table = table_of([result(70, 0), result(72, 1), result(74, 2), result(60, 0, task="P>I")])
-    assert figures(table, "dann") == {"I>P": Cell(72, 2, 3), "P>I": Cell(60, None, 1)}
-    assert [column.task for column in table.columns] == ["I>P", "P>I", "I>C", "C>I", "C>P", "P>C", "Avg"]
+    assert cells(table, "dann") == {"I>P": Spread(72, 2, 3), "P>I": Spread(60, None, 1)}
+    assert tasks(table) == ["I>P", "P>I", "I>C", "C>I", "C>P", "P>C", "Avg"]
 
 
 def all_tasks(seeds: Sequence[int], first: float = 60.0) -> list[dict[str, str]]:
-    """The figures of every task: 60, 61, ... with seed 0, and 2 more with each seed after it."""
-    tasks = TASKS["ImageCLEF-DA"]
-    return [result(first + n + 2 * seed, seed, task=task) for n, task in enumerate(tasks) for seed in seeds]
+    """The accuracies of every task: 60, 61, ... with seed 0, and 2 more with each seed after it."""
+    every = TASKS["ImageCLEF-DA"]
+    return [result(first + n + 2 * seed, seed, task=task) for n, task in enumerate(every) for seed in seeds]
 
 
 def test_an_average_needs_every_task():
     whole = all_tasks([0, 1])
     # Seed by seed 62.5 and 64.5.
-    assert figures(table_of(whole), "dann")["Avg"] == pytest.approx((63.5, 2**0.5, 2))
-    assert "Avg" not in figures(table_of(whole[:-2]), "dann")
-    # Without a seed of one task there is a mean, but no seed by seed.
-    mean, *others = figures(table_of(whole[:-1]), "dann")["Avg"]
+    assert cells(table_of(whole), "dann")["Avg"] == pytest.approx((63.5, 2**0.5, 2))
+    assert "Avg" not in cells(table_of(whole[:-2]), "dann")
+    # If a task lacks a seed there is a mean, but none for each seed.
+    mean, *others = cells(table_of(whole[:-1]), "dann")["Avg"]
     assert mean == pytest.approx(63.5 - 1 / 6)
     assert others == [None, None]
 
 
-def test_lines_are_named_by_what_tells_them_apart():
+def test_rows_are_titled_by_what_tells_them_apart():
     rows = [
         result(70, method="erm", k="", steps=100),
-        result(71, method="tcm", preset="paper", k="4", lr=1.0),
-        result(72, method="tcm", preset="default", k="4", lr=2.0),
-        result(73, method="tcm", preset="default", k="1", lr=2.0),
+        result(71, method="tcm-paper", k="4", lr=1.0),
+        result(72, method="tcm", k="4", lr=2.0),
+        result(73, method="tcm", k="1", lr=2.0),
         result(74, method="dann", steps=100, save_every=3, evaluate_every=7),
         result(75, 1, method="dann", steps=100, save_every=4, evaluate_every=7),
         result(76, method="dann", steps=200, save_every=3, evaluate_every=7),
         result(77, method="dann", steps=200, evaluate_every=9),
     ]
     assert names(table_of(rows)) == [
-        "erm, steps 100",  # no rival of its own method, but others were trained longer
-        "tcm, paper, k = 4",
-        "tcm, default, k = 4",
-        "tcm, default, k = 1",
-        "dann, evaluate-every 7, steps 100",
-        "dann, evaluate-every 7, steps 200",
-        "dann, evaluate-every 9, steps 200",
+        "erm, steps 100",  # the only one of its method, but others were trained longer
+        "tcm-paper",
+        "tcm, k = 4",
+        "tcm, k = 1",
+        "dann, evaluate_every 7, steps 100",
+        "dann, evaluate_every 7, steps 200",
+        "dann, evaluate_every 9, steps 200",
     ]
-    # What changes nothing in the result tells nothing apart: seeds 0 and 1 share a line.
-    assert figures(table_of(rows), "dann, evaluate-every 7, steps 100")["I>P"].seeds == 2
+    # Seeds 0 and 1 differ only in a setting that does not change the result.
+    assert cells(table_of(rows), "dann, evaluate_every 7, steps 100")["I>P"].seeds == 2
 
 
-def test_crops_are_told_to_other_methods_too():
+def test_crops_are_named_even_if_methods_differ():
     rows = [result(70, method="mcd", data={"area": 0.08}), result(71, method="dan", data={"area": None})]
     assert names(table_of(rows)) == ["mcd, data.area 0.08", "dan"]
 
@@ -103,23 +113,18 @@ def test_the_caption_says_how_long_all_were_trained():
     assert "steps" not in table_of([result(70, steps=1000), result(71, method="dan", steps=2000)]).caption
 
 
-def test_a_preset_is_told_even_where_it_is_the_only_one():
-    assert names(table_of([result(70), result(71, method="tcm", preset="release", k="4")])) == ["dann", "tcm, release"]
-    assert names(table_of([result(71, method="tcm", k="4")])) == ["tcm"]
-
-
-def test_the_preset_of_mechanisms_stands_for_their_settings():
-    def with_bank(accuracy: float, preset: str, cycle: float, seed: int) -> dict[str, str]:
-        learned = {"name": f"{preset}-{seed}", "preset": preset, "k": 4, "bank": {"cycle": cycle}}
+def test_the_form_of_mechanisms_stands_for_their_settings():
+    def with_bank(accuracy: float, form: str, cycle: float, seed: int) -> dict[str, str]:
+        learned = {"name": f"{form}-{seed}", "form": form, "k": 4, "bank": {"cycle": cycle}}
         return result(accuracy, seed, method="tcm", k="4", mechanisms=learned)
 
-    rows = [with_bank(70, "paper", 10, 0), with_bank(72, "paper", 10, 1), with_bank(80, "default", 1, 0)]
-    assert names(table_of(rows)) == ["tcm, mechanisms.preset paper", "tcm, mechanisms.preset default"]
+    rows = [with_bank(70, "paper", 10, 0), with_bank(72, "paper", 10, 1), with_bank(80, "disentangled", 1, 0)]
+    assert names(table_of(rows)) == ["tcm, mechanisms.form paper", "tcm, mechanisms.form disentangled"]
 
 
 def with_stage_1(task: str, steps: int) -> dict[str, str]:
     return result(
-        70, task=task, method="tcm", k="4", mechanisms={"name": task, "preset": "paper", "k": 4, "steps": steps}
+        70, task=task, method="tcm", k="4", mechanisms={"name": task, "form": "paper", "k": 4, "steps": steps}
     )
 
 
@@ -128,20 +133,20 @@ def test_stage_1_may_be_longer_for_a_task_with_more_images():
     assert names(table) == ["tcm"]
 
 
-def test_stage_1_of_two_lengths_on_one_task_is_two_lines():
+def test_stage_1_of_two_lengths_on_one_task_is_two_rows():
     table = table_of([with_stage_1("I>P", 100), with_stage_1("I>P", 200), with_stage_1("C>I", 100)])
     assert names(table) == ["tcm, mechanisms.steps 100", "tcm, mechanisms.steps 200"]
 
 
 @pytest.mark.parametrize(("setting", "values"), [("compile", ("on", "auto")), ("log_every", (20, 50))])
-def test_what_changes_no_method_makes_no_line_of_its_own(setting: str, values: tuple[Any, Any]):
+def test_what_changes_no_method_makes_no_row_of_its_own(setting: str, values: tuple[Any, Any]):
     rows = [result(70, **{setting: values[0]}), result(72, task="P>I", **{setting: values[1]})]
     assert names(table_of(rows)) == ["dann"]
 
 
 def test_a_seed_cannot_count_twice():
     rows = [result(70), {**result(71), "config_hash": "b"}]
-    with pytest.raises(InputError, match=r"dann on I>P with seed 0 stands twice \(config_hash .* and b\)"):
+    with pytest.raises(InputError, match=r"dann on I>P with seed 0 is there twice \(config_hash .* and b\)"):
         result_tables(rows)
 
 
@@ -152,60 +157,61 @@ def test_the_best_of_ours_is_best_to_the_digit_shown():
         result(50, method="a", task="P>I"),
     ]
     table = table_of(rows, quoted=True)
-    best = {
-        (line.name, line.kind, column.task)
-        for line in table.lines
-        for index, column in enumerate(table.columns)
-        if table.is_best(line, index)
-    }
-    # Higher figures of the paper and of the oracle do not count; one figure alone is no best.
-    assert best == {("a", "measured", "I>P"), ("b", "measured", "I>P")}
-    assert max(cell.mean for line in table.lines if line.kind == "quoted" if (cell := line.cells[0])) > 70.04
+    best = table.best.stack(["task", "metric"], future_stack=True)
+    # Higher numbers of the paper and of the oracle do not count; one number alone is not the best.
+    assert best[best].index.tolist() == [
+        ("measured", "a", "I>P", "accuracy"),
+        ("measured", "b", "I>P", "accuracy"),
+    ]
+    assert table.statistic("mean").loc["quoted"]["I>P", "accuracy"].max() > 70.04
 
 
-def test_the_oracle_stands_last_and_other_rules_do_not_stand_there():
+def test_the_oracle_comes_last_and_other_rules_are_left_out():
     rows = [result(80, selection="oracle"), result(70), result(75, selection="entropy")]
     table = table_of(rows, quoted=True)
-    assert [line.kind for line in table.lines] == ["quoted"] * 17 + ["measured", "oracle"]
-    assert figures(table, "dann")["I>P"].mean == 70
-    assert figures(table, "dann", "oracle")["I>P"].mean == 80
+    assert kinds(table) == ["quoted"] * 17 + ["measured", "oracle"]
+    assert cells(table, "dann")["I>P"].mean == 70
+    assert cells(table, "dann", "oracle")["I>P"].mean == 80
     assert "oracle: selected by accuracy on the target's labels" in table.notes[-1]
     assert table.caption.endswith("Selection: last (the last iterate).")
     assert table_of(rows, selection="entropy").caption.endswith("Selection: entropy.")
-    assert [line.kind for line in table_of(rows, selection="oracle").lines] == ["oracle"]
+    assert kinds(table_of(rows, selection="oracle")) == ["oracle"]
 
 
-def test_the_paper_stands_beside_ours_as_quoted():
+def test_the_paper_is_quoted_beside_our_results():
     table = table_of([result(70)], quoted=True)
-    assert figures(table, "TCM", "quoted")["Avg"] == Cell(90.5, None, None)
-    assert figures(table, "TCM", "quoted")["I>P"] == Cell(79.9, 0.4, None)
-    assert figures(table, "TCM, k = 5", "quoted")["Avg"] == Cell(90.3, None, None)
+    assert cells(table, "TCM", "quoted")["Avg"] == Spread(90.5, None, None)
+    assert cells(table, "TCM", "quoted")["I>P"] == Spread(79.9, 0.4, None)
+    assert cells(table, "TCM, k = 5", "quoted")["Avg"] == Spread(90.3, None, None)
     assert "as printed in the paper (Tables 2 and 4), not measured here" in table.notes[0]
     assert "best on the target's labels" in table.notes[0]
     assert table_of([result(70)]).notes == []
 
 
 def test_visda_has_both_accuracies_by_name():
-    row = result(76, benchmark="VisDA-2017", task="Synthetic>Real", per_class=70)
+    row, per_class = result(76, benchmark="VisDA-2017", task="Synthetic>Real", per_class=70), "mean_class_accuracy"
     table = table_of([row], quoted=True)
-    assert [column.metric for column in table.columns] == ["accuracy", "mean_class_accuracy"]
-    assert table.lines[-1].cells == (Cell(76, None, 1), Cell(70, None, 1))
-    # The paper calls its figure accuracy.
-    assert table.lines[-2].cells == (Cell(75.8, None, None), None)
+    assert list(table.statistic("mean")) == [("Synthetic>Real", metric) for metric in ("accuracy", per_class)]
+    assert cells(table, "dann") == {"Synthetic>Real": Spread(76, None, 1)}
+    assert cells(table, "dann", metric=per_class) == {"Synthetic>Real": Spread(70, None, 1)}
+    # The paper calls its number accuracy.
+    assert cells(table, "TCM", "quoted") == {"Synthetic>Real": Spread(75.8, None, None)}
+    assert cells(table, "TCM", "quoted", per_class) == {}
     assert table.caption.startswith("VisDA-2017: accuracy and mean per class on the target")
-    assert any("it does not say" in note for note in table.notes)
+    assert any("does not say whether" in note for note in table.notes)
 
 
 def test_a_row_without_one_of_the_accuracies_has_the_other():
     row = result(76, benchmark="VisDA-2017", task="Synthetic>Real")
-    (line,) = table_of([{**row, "mean_class_accuracy": ""}]).lines
-    assert line.cells == (Cell(76, None, 1), None)
+    table = table_of([{**row, "mean_class_accuracy": ""}])
+    assert cells(table, "dann") == {"Synthetic>Real": Spread(76, None, 1)}
+    assert cells(table, "dann", metric="mean_class_accuracy") == {}
 
 
 def test_other_data_has_its_own_tasks_and_no_average():
     rows = [result(70, benchmark="pets", task="cats>dogs"), result(60, benchmark="pets", task="dogs>cats")]
     table = table_of(rows, quoted=True)
-    assert [column.task for column in table.columns] == ["cats>dogs", "dogs>cats"]
+    assert tasks(table) == ["cats>dogs", "dogs>cats"]
     assert names(table) == ["dann"]
 
 
@@ -213,13 +219,14 @@ def test_a_table_for_each_benchmark_or_for_one():
     rows = [result(70), result(60, benchmark="Office-31", task="A>W"), {**result(0, benchmark="pets"), "accuracy": ""}]
     assert [table.benchmark for table in result_tables(rows)] == ["ImageCLEF-DA", "Office-31"]
     assert table_of(rows, benchmark="office_31").benchmark == "Office-31"
-    for selection, benchmark, says in (
-        ("last", "Office-Home", "no results on Office-Home; there are those on ImageCLEF-DA, Office-31, pets"),
-        ("entropy", None, "no results with --selection entropy; there are: last"),
-        ("last", "pets", "--selection last; there are: no accuracies, as the targets have no labels"),
+    for selection, benchmark, field, says in (
+        ("last", "Office-Home", "benchmark", "is Office-Home, but the results are on ImageCLEF-DA, Office-31, pets"),
+        ("entropy", None, "selection", "is entropy, but the results were selected by last; choose one"),
+        ("last", "pets", "", "no accuracies, as the targets have no labels"),
     ):
         with pytest.raises(InputError) as refused:
             result_tables(rows, selection, benchmark)
+        assert refused.value.field == field
         assert says in str(refused.value)
-    with pytest.raises(InputError, match="there are no results in what is named"):
+    with pytest.raises(InputError, match="have no results"):
         result_tables([])

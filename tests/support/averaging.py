@@ -1,36 +1,31 @@
 """A method that exists for the tests alone: the least that uses counterfactuals in training and in prediction."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.cli.help import COMMANDS, Command
 from tcm.data.batch import Batch
 from tcm.methods import METHODS
-from tcm.methods.method import Answer, Method, Problem, Recipe
+from tcm.methods.method import Answer, Method, MethodConfig
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `tcm train averaging` a command of this test."""
     monkeypatch.setitem(METHODS, "averaging", AveragingConfig)
-    monkeypatch.setitem(COMMANDS, "train averaging", Command("Average over counterfactuals.", "tcm train averaging"))
 
 
 @dataclass(frozen=True)
-class AveragingConfig:
+class AveragingConfig(MethodConfig):
     """The mean over an image and its counterfactuals."""
 
-    uses_counterfactuals = True
-    recipe: Recipe = field(default_factory=Recipe)
-
-    def build(self, problem: Problem) -> "Averaging":
-        return Averaging(problem, self.recipe)
+    uses_counterfactuals: ClassVar[bool] = True
 
 
-class Averaging(Method):
+class Averaging(Method, config=AveragingConfig):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         assert batch.counterfactuals is not None
         source = self.averaged(batch.source, batch.counterfactuals.source)

@@ -27,14 +27,14 @@ def write_run(
     skill: float = 2.5,
     task: tuple[str, str] = ("mnist", "usps"),
     paths: Sequence[str] | None = None,
-    readings: Sequence[str] = (),
+    variants: Sequence[str] = (),
     head: dict[str, float] | None = None,
     selection: Sequence[str] = (),
     held_out: float | None = None,
 ) -> Path:
     """Writes the folder and returns it; `skill` is how much the true class stands out in the logits.
 
-    Each of the `readings` is 5 points better than the one before it; `head` is logged as the last state of a causal
+    Each of the `variants` is 5 points better than the one before it; `head` is logged as the last state of a causal
     head, after another. Each score of `selection` is highest at step 50 and falls from there.
     """
     config = {
@@ -62,9 +62,9 @@ def write_run(
     if finished:
         arrays = predictions(classes, labelled, seed, images, side, skill, paths)
         summary = evaluation(arrays, classes, labelled, config)
-        better = {name: 0.05 * place for place, name in enumerate(readings, start=1)}
+        better = {name: 0.05 * place for place, name in enumerate(variants, start=1)}
         scores = {key: summary["target"][key] for key in ("accuracy", "mean_class_accuracy") if labelled}
-        summary["target"]["readings"] = {
+        summary["target"]["variants"] = {
             name: {key: value + more for key, value in scores.items()} for name, more in better.items()
         }
         np.savez(folder / "evaluation.npz", allow_pickle=False, **arrays)

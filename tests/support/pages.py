@@ -9,7 +9,7 @@ from typing import Any
 from tcm.report import write_report
 
 HEAD = {"norm": 1.83, "direct_norm": 11.2, "largest": 2.04, "smallest": 0.512, "lost": 0, "share": 0.307}
-TITLES = ("The same model, read in other ways", "The causal head")
+TITLES = ("Prediction variants", "The causal head")
 
 
 class Page(HTMLParser):

@@ -1,4 +1,4 @@
-"""A small method of stage 2 with counterfactuals, and a batch for it."""
+"""Small methods of stage 2 with counterfactuals, and a batch for them."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,37 +8,46 @@ import torch
 from torch import Tensor
 
 from tcm.data.batch import Batch, Counterfactuals
-from tcm.methods.method import Problem
-from tcm.methods.tcm.causal_head import HeadConfig
-from tcm.methods.tcm.tcm import TCM, Preset, TCMConfig, preset_tcm
+from tcm.methods import METHODS
+from tcm.methods.method import Method, MethodConfig, Problem
+from tcm.methods.tcm.paper import PaperTCM
+from tcm.methods.tcm.tcm import TCM
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
-from tcm.nn.vae import VAEConfig
 
 K, COUNT, CLASSES = 3, 4, 5
 HEAD_TERMS = {"label", "adjusted", "proxy", "vae"}
-every_preset = pytest.mark.parametrize("preset", ["default", "paper", "release"])
+every_form = pytest.mark.parametrize("form", ["tcm", "tcm-paper", "tcm-release"])
+paper_forms = pytest.mark.parametrize("form", ["tcm-paper", "tcm-release"])
 
 
 @torch.no_grad()
-def small(config: TCMConfig | None = None, **settings) -> TCM:
-    """A method with weights so large that different images are said to be different."""
+def built(config: MethodConfig) -> Method:
+    """A method with weights so large that its predictions differ from image to image."""
     torch.manual_seed(0)
     inverse = FrozenGenerators(GeneratorConfig(4, 1, 1, kernel=3).build() for _ in range(K))
-    problem = Problem(CLASSES, BackboneConfig("small").build(), inverse)
-    method = replace(config or TCMConfig(), **settings).build(problem)
+    method = config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse))
     for name, parameter in method.named_parameters():
         if name.startswith(("inverse.", "bottleneck.", "classifier.")) and parameter.ndim > 1:
             parameter.mul_(10)
     return method
 
 
-def small_preset(preset: Preset, **settings) -> TCM:
-    return small(preset_tcm(preset, small=True), **settings)
+def small(form: str = "tcm", **settings) -> Method:
+    """A form of TCM by its name, with some settings changed."""
+    return built(replace(METHODS[form].for_images(small=True), **settings))
 
 
-def small_head(**settings) -> HeadConfig:
-    return HeadConfig(weight=1.0, vae=VAEConfig(latent=4, encoder=(16,), decoder=(16,)), **settings)
+def small_tcm(**settings) -> TCM:
+    method = small("tcm", **settings)
+    assert isinstance(method, TCM)
+    return method
+
+
+def small_paper(form: str = "tcm-paper", **settings) -> PaperTCM:
+    method = small(form, **settings)
+    assert isinstance(method, PaperTCM)
+    return method
 
 
 def random_batch() -> Batch:
@@ -47,13 +56,13 @@ def random_batch() -> Batch:
     return Batch(images[0], torch.arange(COUNT), images[1], made)
 
 
-def losses(method: TCM, progress: float = 0.5) -> dict[str, Tensor]:
+def losses(method: Method, progress: float = 0.5) -> dict[str, Tensor]:
     torch.manual_seed(3)
     return method.train().losses(random_batch(), progress)
 
 
-def without_mechanisms(method: TCM) -> TCM:
-    """The method, which from now on fails where it asks its inverse mechanisms."""
+def without_mechanisms(method: Method) -> Method:
+    """The method, which from now on fails where it runs its inverse mechanisms."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("the inverse mechanisms are asked")

@@ -4,8 +4,8 @@ A multiply-add counts once, as in the paper; only forward passes are counted. Ne
 for whatever is not to be counted, and PyTorch's counter looks on: it sees matrix products and convolutions.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from rich.box import SIMPLE_HEAD
@@ -15,12 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tcm.data.batch import Batch, Counterfactuals
 from tcm.errors import InputError
-from tcm.mechanisms.train import preset_bank
-from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset, preset_method
-from tcm.methods.method import Method, Problem, uses_counterfactuals
+from tcm.mechanisms.train import bank_config
+from tcm.methods import METHODS, MethodConfig
+from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators
-from tcm.pipeline import BANK_OF
 
 BATCH = 32  # images of each domain in a step, as in the paper
 SIDE = 8  # of images that only stand-ins look at
@@ -39,23 +38,23 @@ PAPER = {
     "dann": Price(0.084, 1.3),
     "cdan": Price(1.158, 18.1),
     "baseline": Price(0.072, 1.1),
-    "tcm": Price(0.364, 10.1),
+    "tcm-paper": Price(0.364, 10.1),
+    "tcm-release": Price(0.364, 10.1),
 }
 
 
 class Cost(NamedTuple):
-    """One method in one of its presets."""
+    """One method."""
 
     name: str
-    preset: Preset | None  # None: it has but one
     images: int  # that pass the backbone in a step
     modules: Price  # all but backbone, bottleneck and classifier
     predicting: float  # billions of multiply-adds of backbone and mechanisms to predict one image
 
     @property
     def paper(self) -> Price | None:
-        """What the paper says of its modules; nothing of the forms of TCM that are not its own."""
-        return PAPER.get(self.name) if self.preset in (None, "paper", "release") else None
+        """The paper's figures of its modules, if the paper has any."""
+        return PAPER.get(self.name)
 
 
 class Costs(NamedTuple):
@@ -80,20 +79,14 @@ class StandIn(nn.Module):
         return torch.zeros(len(x), self.features)
 
 
-class Form(NamedTuple):
-    """A method in one of its presets, if it has any, and its settings."""
-
-    name: str
-    preset: Preset | None
-    config: MethodConfig
-
-
-def count_costs(backbone: BackboneConfig, classes: int, k: int, forms: Iterable[Form] | None = None) -> Costs:
-    """The methods, all of them unless some are given, on this backbone; those with counterfactuals have k mechanisms,
-    the Baseline one."""
+def count_costs(
+    backbone: BackboneConfig, classes: int, k: int, methods: Mapping[str, MethodConfig] | None = None
+) -> Costs:
+    """The costs of these methods, or of all, on this backbone; k is the number of mechanisms of those that use any
+    number of counterfactuals."""
     for name, value, least in (("classes", classes, 2), ("k", k, 1)):
         if value < least:
-            raise InputError(f"--{name} is {value}; give {least} or more")
+            raise InputError(name, f"is {value}; give {least} or more")
     backbone = backbone.resolved(small_images=False)
     small = backbone.name == "small"
     side = 32 if small else 224
@@ -103,20 +96,14 @@ def count_costs(backbone: BackboneConfig, classes: int, k: int, forms: Iterable[
         network = backbone.build(initialise=False).eval()
         each = Price(multiply_adds(lambda: network(torch.empty(1, 3, side, side))), parameters(network))
     rows = []
-    for name, preset, config in every_method(small) if forms is None else forms:
-        mechanisms = (1 if name == "baseline" else k) if uses_counterfactuals(config) else 0
+    every_method = {name: config.for_images(small) for name, config in METHODS.items()}
+    for name, config in (every_method if methods is None else methods).items():
+        mechanisms = (config.number_of_mechanisms or k) if config.uses_counterfactuals else 0
         method, images, modules = _modules(config, network.features, classes, mechanisms)
         passes, made = _prediction(method)
-        making = made * generator_multiply_adds(preset or "default", small, side) if made else 0.0
-        rows.append(Cost(name, preset, images, modules, passes * each.giga + making))
+        making = made * generator_multiply_adds(small, side) if made else 0.0
+        rows.append(Cost(name, images, modules, passes * each.giga + making))
     return Costs(each, rows)
-
-
-def every_method(small: bool) -> Iterator[Form]:
-    """Each method by name, in each of its presets."""
-    for name in METHODS:
-        for preset in get_args(Preset) if name in WITH_PRESETS else (None,):
-            yield Form(name, preset, preset_method(name, preset or "default", small))
 
 
 def multiply_adds(run: Callable[[], object]) -> float:
@@ -133,10 +120,10 @@ def parameters(module: nn.Module) -> float:
     return sum(parameter.numel() for parameter in module.parameters()) / 1e6
 
 
-def generator_multiply_adds(preset: Preset, small: bool, side: int) -> float:
+def generator_multiply_adds(small: bool, side: int) -> float:
     """Billions of them for one counterfactual of one image."""
     with torch.device("meta"):
-        generator = preset_bank(BANK_OF[preset], small).generator.build()
+        generator = bank_config("paper", small).generator.build()
         return multiply_adds(lambda: generator(torch.empty(1, 3, side, side)))
 
 
@@ -189,7 +176,7 @@ def costs_table(found: Costs) -> Table:
         for ours, theirs in zip(row.modules, paper, strict=True):
             beside = [f"{theirs:g}", f"{ours / theirs:.2f}"] if theirs else ["", ""]
             cells += [f"{ours:.3f}", *beside]
-        table.add_row(f"{row.name} {row.preset or ''}".strip(), *cells, f"{row.predicting:.1f}")
+        table.add_row(row.name, *cells, f"{row.predicting:.1f}")
     return table
 
 
@@ -205,7 +192,7 @@ def costs_notes(found: Costs) -> list[str]:
         "images: what passes the backbone in a step, counterfactuals included. The paper counts its backbone on "
         f"{BATCH} images, its modules on {2 * BATCH}. mcd looks at its images six times a step; one time counts here.",
         "modules: all but backbone, bottleneck and classifier; with a causal head f_y, and solving h_y once a step.",
-        "The paper's figures fit discriminators of class probabilities and counterfactuals one at a time, as tcm "
-        "release has them. As the text writes it (tcm paper, baseline) they look at features, and at all k.",
+        "The paper's figures fit discriminators of class probabilities and counterfactuals one at a time, as "
+        "tcm-release has them. As the text writes it (tcm-paper, baseline) they look at features, and at all k.",
         "predict: backbone and mechanisms for one image; making its k counterfactuals is most of it.",
     ]

@@ -1,26 +1,24 @@
-"""Finished runs that differ in the seed alone, as one line with a band: accuracy against steps or against k."""
+"""Accuracy against steps or against k: the mean of runs that differ only in the seed, with its deviation."""
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tcm.analysis.load_runs import folder_names, require_distinct
-from tcm.analysis.run_record import Evaluation, Record, read_record
-from tcm.config import leaves
+from tcm.analysis.load_runs import require_distinct
+from tcm.analysis.run_record import Record, read_record
 from tcm.errors import InputError, printable
-from tcm.methods import WITH_PRESETS
-from tcm.training.run_folder import IGNORED_KEYS, Run
+from tcm.results.identity import distinct, folder_names, grouped, identities, labels, spread
+from tcm.training.run_folder import Run
 
 History = Sequence[Mapping[str, Any]]  # rows of metrics.jsonl
 
 
 class Curve(NamedTuple):
-    """A line, and half the height of the band around it if it is a mean over seeds."""
+    """The points of a line and, of a mean over seeds, the standard deviation at each."""
 
     at: np.ndarray
     values: np.ndarray
@@ -31,7 +29,7 @@ Series = Mapping[str, Curve]
 
 
 def curve(history: History, key: str) -> Curve:
-    """Steps and finite values of one quantity, ascending. A step logged twice, as after a resume, counts once."""
+    """The finite values of one quantity by step. Of a step that is logged twice, as after a resume, the last counts."""
     points = {row["step"]: float(row[key]) for row in history if is_number(row.get(key))}
     steps = sorted(points)
     return Curve(np.array(steps), np.array([points[step] for step in steps]))
@@ -43,108 +41,78 @@ def is_number(value: Any) -> bool:
 
 
 class MeasuredRun(NamedTuple):
-    """A finished run with an accuracy in the target."""
+    """A finished run with an accuracy on the target."""
 
     record: Record
-    evaluation: Evaluation
-    k: int | None  # mechanisms of a run that has some
+    accuracy: float
 
     @property
-    def settings(self) -> str:
-        """All that must be equal where runs differ in the seed alone; every seed may have mechanisms of its own."""
-        free = {"seed", "mechanisms", *IGNORED_KEYS}
-        return json.dumps({key: value for key, value in leaves(self.record.config).items() if key not in free})
-
-    @property
-    def data(self) -> tuple[object, ...]:
-        """What tells one task's images from another's, wherever they lie."""
-        sizes = (self.evaluation.summary[side]["images"] for side in ("source", "target"))
-        return (*self.record.task, *sizes, *self.evaluation.classes)
+    def k(self) -> int | None:
+        """The number of mechanisms; None without any."""
+        return int(self.record.facts.k) if self.record.facts.k else None
 
 
 def accuracy_curves(folders: Sequence[Path]) -> dict[str, Curve]:
-    """Target accuracy against steps, a line for each configuration: the mean over its seeds."""
+    """Target accuracy against steps: one line per configuration, the mean over its seeds."""
     runs = read_measured(folders)
     for run in runs[1:]:
-        if run.data != runs[0].data:
-            tasks = [
-                f"{printable(one.record.folder)} ({' → '.join(map(printable, one.record.task))})"
-                for one in (runs[0], run)
-            ]
-            raise InputError(f"{tasks[0]} and {tasks[1]} are of different data; name runs of the same data")
-    lines = grouped(runs, lambda run: (run.settings, run.k))
-    return {label: over_seeds([_history(run) for run in line]) for label, line in labelled(lines).items()}
+        if run.record.data != runs[0].record.data:
+            one, other = (
+                f"{printable(record.folder)} ({' → '.join(map(printable, record.task))})"
+                for record in (runs[0].record, run.record)
+            )
+            raise InputError(f"{one} and {other} have different data; name runs on the same data")
+    return {label: over_seeds([_history(run) for run in group]) for label, group in labelled_groups(runs).items()}
 
 
 def k_curves(folders: Sequence[Path]) -> dict[str, Curve]:
-    """Target accuracy against the number of mechanisms, a line for each task and configuration (Table 4)."""
+    """Target accuracy against the number of mechanisms: one line per task and configuration (Table 4)."""
     runs = read_measured(folders)
-    remedy = "name runs of tcm train tcm with different numbers of mechanisms"
+    remedy = "name runs with different numbers of mechanisms"
     for run in runs:
-        if run.record.method != "tcm" or run.k is None:
-            raise InputError(f"{printable(run.record.folder)} is a run of {run.record.method}; {remedy}")
+        if run.k is None:
+            raise InputError(f"{printable(run.record.folder)} is a run of {run.record.method}, without k; {remedy}")
     if len({run.k for run in runs}) == 1:
         raise InputError(f"every run has k = {runs[0].k}, but the figure shows accuracy against k; {remedy}")
-    lines = grouped(runs, lambda run: (run.settings, *run.data))
-    return {label: _against_k(line) for label, line in labelled(lines, with_k=False).items()}
+    groups = labelled_groups(runs, free=("k", "mechanisms.k"))
+    return {label: _against_k(group) for label, group in groups.items()}
 
 
 def read_measured(folders: Sequence[Path]) -> list[MeasuredRun]:
     """The runs in these folders; an error unless all are finished classifiers with target labels, each given once."""
     if not folders:
-        raise InputError("no run folder is named; name at least one")
+        raise InputError("no run folder is given; name at least one")
     require_distinct(folders)
-    found: dict[str, Path] = {}
     runs = []
     for folder in folders:
-        record, about = read_record(folder), Run(folder).about_model()
+        record = read_record(folder)
+        Run(folder).about_model()  # an error unless it is finished
         if record.evaluation is None:
-            raise InputError(f"{printable(folder)} holds no classifier; name the --out of a tcm train run")
+            raise InputError(f"{printable(folder)} holds no classifier; name the folder of a tcm train run")
         if record.evaluation.accuracy is None:
             raise InputError(f"{printable(folder)} has no target labels, so no accuracy; name runs that have")
-        run = MeasuredRun(record, record.evaluation, about.get("inverse", {}).get("k"))
-        same = json.dumps([run.settings, run.k, record.config["seed"], record.config.get("mechanisms"), *run.data])
-        if same in found:
-            raise InputError(f"{printable(found[same])} and {printable(folder)} are the same run; name one of them")
-        found[same] = folder
-        runs.append(run)
+        runs.append(MeasuredRun(record, record.evaluation.accuracy))
+    found: dict[Hashable, Path] = {}
+    for run, identity in zip(runs, identities([run.record.facts for run in runs]), strict=True):
+        config, folder = run.record.config, run.record.folder
+        first = found.setdefault((identity, config["seed"], config.get("mechanisms"), run.record.data), folder)
+        if first != folder:
+            raise InputError(f"{printable(first)} and {printable(folder)} are the same run; name one of them")
     return runs
 
 
-def grouped(runs: Sequence[MeasuredRun], key: Callable[[MeasuredRun], object]) -> list[list[MeasuredRun]]:
-    """The runs that have the same key together, in the order in which each key first comes."""
-    groups: dict[object, list[MeasuredRun]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return list(groups.values())
-
-
-def labelled(lines: Sequence[list[MeasuredRun]], with_k: bool = True) -> dict[str, list[MeasuredRun]]:
-    """A label for each line: the method, and as much more as tells the lines apart; then how many seeds it has. A
-    preset that is not the default is always told: the bare name means the default."""
-    first = [line[0] for line in lines]
-    presets = [str(run.record.config.get("preset", "")) if run.record.method in WITH_PRESETS else "" for run in first]
-    parts: list[list[str]] = [
-        [" → ".join(run.record.task) for run in first],
-        presets,
-        [f"k = {run.k}" if run.k and with_k else "" for run in first],
-        [f"{run.record.config['steps']} steps" for run in first],
-        folder_names([run.record.folder for run in first]),
-    ]
-    labels = [run.record.method for run in first]
-    for part in parts:
-        # Only what differs among lines that are still called alike.
-        meant = {label: {more for one, more in zip(labels, part, strict=True) if one == label} for label in labels}
-        labels = [
-            f"{label}, {more}" if more and (len(meant[label]) > 1 or (part is presets and more != "default")) else label
-            for label, more in zip(labels, part, strict=True)
-        ]
-    labels = [f"{label}{_seeds(line)}" for label, line in zip(labels, lines, strict=True)]
-    return dict(zip(labels, lines, strict=True))
+def labelled_groups(runs: Sequence[MeasuredRun], free: Collection[str] = ()) -> dict[str, list[MeasuredRun]]:
+    """Runs on the same data that differ only in the seed and in `free`, by a label that also counts the seeds."""
+    found = identities([run.record.facts for run in runs], free)
+    groups = grouped(runs, ((one, run.record.data) for one, run in zip(found, runs, strict=True)))
+    first = [group[0].record for group in groups.values()]
+    tasks, folders = [" → ".join(record.task) for record in first], folder_names([record.folder for record in first])
+    names = distinct(labels([identity for identity, _ in groups]), tasks, folders)
+    return {f"{name}{_seeds(group)}": group for name, group in zip(names, groups.values(), strict=True)}
 
 
 def _seeds(line: Sequence[MeasuredRun]) -> str:
-    """How many runs a point of the line is the mean of, in words."""
+    """How many runs each point of the line is the mean of, in words."""
     counts = Counter(run.k for run in line).values()
     least, most = min(counts), max(counts)
     if most == 1:
@@ -153,22 +121,29 @@ def _seeds(line: Sequence[MeasuredRun]) -> str:
 
 
 def over_seeds(curves: Sequence[Curve]) -> Curve:
-    """The mean line where all of them have a point and, for several, the sample standard deviation around it."""
-    at = np.array(sorted(set.intersection(*(set(line.at.tolist()) for line in curves))))
+    """The mean where all curves have a point and, of several, the sample standard deviation around it."""
+    at = sorted(set.intersection(*(set(line.at.tolist()) for line in curves)))
     values = np.array([line.values[np.isin(line.at, at)] for line in curves])
-    return Curve(at, values.mean(axis=0), values.std(axis=0, ddof=1) if len(curves) > 1 else None)
+    return _spread_curve(at, values.T.tolist())
 
 
 def _history(run: MeasuredRun) -> Curve:
     found = curve(run.record.history, "target/accuracy")
     if not len(found.at):
-        raise InputError(f"{printable(run.record.folder / 'metrics.jsonl')} tells no accuracy; train the run again")
+        file = printable(run.record.folder / "metrics.jsonl")
+        raise InputError(f"{file} has no target accuracy; train the run again")
     return found
 
 
-def _against_k(line: Sequence[MeasuredRun]) -> Curve:
-    numbers = sorted({run.k for run in line if run.k is not None})
-    at_each = [np.array([run.evaluation.accuracy for run in line if run.k == k]) for k in numbers]
-    spread = np.array([found.std(ddof=1) if len(found) > 1 else np.nan for found in at_each])
-    several = bool(np.isfinite(spread).any())
-    return Curve(np.array(numbers), np.array([found.mean() for found in at_each]), spread if several else None)
+def _against_k(group: Sequence[MeasuredRun]) -> Curve:
+    by_k = grouped((run.accuracy for run in group), (run.k or 0 for run in group))
+    numbers = sorted(by_k)
+    return _spread_curve(numbers, [by_k[k] for k in numbers])
+
+
+def _spread_curve(at: Sequence[int], values: Sequence[Sequence[float]]) -> Curve:
+    """The mean of the values at each place; the deviation is NaN for a single value, None if all are single."""
+    found = [spread(some) for some in values]
+    deviations = np.array([np.nan if one.deviation is None else one.deviation for one in found])
+    several = np.isfinite(deviations).any()
+    return Curve(np.array(at), np.array([one.mean for one in found]), deviations if several else None)

@@ -1,8 +1,8 @@
-"""Where in an image a run sees its class: Grad-CAM of an image and of its counterfactuals (Figure 8).
+"""Which parts of an image speak for its class: Grad-CAM of an image and of its counterfactuals (TCM Figure 8).
 
 Grad-CAM (Selvaraju et al., ICCV 2017) weights the last feature maps by the mean gradient of the class's score. For a
-linear classifier on pooled maps it is the class activation map (Zhou et al., CVPR 2016), which the paper shows; unlike
-it, it also knows what to do with a bottleneck and with h_y.
+linear classifier on pooled maps it equals the class activation map (Zhou et al., CVPR 2016), which the paper shows, but
+it also works with a bottleneck and with h_y.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tcm.analysis.load_runs import SideBySide, open_side_by_side, run_titles
 from tcm.analysis.run_record import Evaluation, read_record
-from tcm.classifier.evaluate import centred
+from tcm.classifier.evaluate import centre_crop_batches
 from tcm.data.augment import as_stored
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.mechanisms.gallery import spread_over_classes
@@ -25,7 +25,7 @@ from tcm.nn.backbone import Backbone
 
 
 class Maps(NamedTuple):
-    """One run on the images that are shown: an image is its first view, counterfactuals are the others."""
+    """One run on the images that are shown. The first view is the image, the others are its counterfactuals."""
 
     title: str
     predicted: list[str]  # [images] class names
@@ -34,7 +34,7 @@ class Maps(NamedTuple):
 
     @property
     def combined(self) -> NDArray[np.float32]:
-        """The map of the prediction [images, height, width]: its views' maps add up, what speaks against it is 0."""
+        """The map of the prediction [images, height, width]: the sum over views, 0 where that is negative."""
         return self.maps.sum(axis=0).clip(min=0)
 
 
@@ -47,7 +47,7 @@ class ActivationComparison(NamedTuple):
 
 
 class Recording(nn.Module):
-    """A backbone that keeps what it was shown last and the feature maps that it made of it."""
+    """A backbone that keeps its last images and their feature maps."""
 
     images: Tensor
     maps: Tensor
@@ -63,10 +63,10 @@ class Recording(nn.Module):
 
 
 def activation_maps(method: Method, images: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Grad-CAM before its ReLU of images [batch, ...] for one class each, and the views that went into the scores.
+    """Grad-CAM, before its ReLU, of images [batch, ...] for one class each, and the views that the scores depend on.
 
     Maps [views, batch, height, width] and images [views, batch, 3, side, side]: one view, or the image and then its
-    counterfactuals. The gradient is that of the whole score, so each view's map is as large as its contribution.
+    counterfactuals. The gradient is that of the whole score, so each view's map has the size of its contribution.
     """
     plain, recording = method.backbone, Recording(method.backbone)
     method.backbone = recording  # pyright: ignore[reportAttributeAccessIssue]
@@ -81,20 +81,20 @@ def activation_maps(method: Method, images: Tensor, classes: Tensor) -> tuple[Te
     return found.unflatten(0, (-1, len(images))), recording.images.unflatten(0, (-1, len(images)))
 
 
-@explain_out_of_memory("the figure", "free some, or try --device cpu")
+@explain_out_of_memory("the figure", "free some or set `device` to cpu")
 def compare_runs(
     folders: Sequence[Path], images: int, device: str = "auto", quiet: bool = False
 ) -> ActivationComparison:
-    """That many target images on which the two runs differ, and where each of them looks."""
+    """At most `images` target images on which the two runs differ, and the activation maps of both."""
     if images < 1:
-        raise InputError(f"--images is {images}; give 1 or more")
+        raise InputError("images", f"is {images}; give 1 or more")
     opened = open_side_by_side(folders, device, quiet)
     evaluations = [_evaluation(folder, opened) for folder in folders]
     titles = run_titles(opened.runs, folders)
     guesses = [torch.from_numpy(one.predictions) for one in evaluations]
     labels = opened.task.target.labels
     chosen, counts = chosen_images(guesses[0], guesses[1], labels, images, titles)
-    pixels = torch.cat([*centred(opened.task.target.images[chosen], opened.crop, opened.fabric.device)])
+    pixels = torch.cat([*centre_crop_batches(opened.task.target.images[chosen], opened.crop, opened.fabric.device)])
     names = opened.task.source.classes
     runs = []
     for run, title, guess in zip(opened.runs, titles, guesses, strict=True):
@@ -108,10 +108,10 @@ def compare_runs(
 def chosen_images(
     first: Tensor, second: Tensor, labels: Tensor, count: int, titles: Sequence[str]
 ) -> tuple[Tensor, str]:
-    """Numbers of at most `count` images that one run gets right and the other wrong, and how many there are of each.
+    """Indices of at most `count` images that one run gets right and the other wrong, and how many there are, in words.
 
-    Half are right in the first run, half in the second, as far as there are any; without labels, those on which the
-    runs disagree. Labels play no other part.
+    If possible, half are right in the first run and half in the second. Without labels, the images on which the runs
+    disagree.
     """
     if not bool((labels >= 0).any()):
         differ = (first != second).nonzero().flatten()
@@ -124,8 +124,9 @@ def chosen_images(
     half = -(-count // 2)
     of_second = min(max(count - half, count - len(kinds[0])), len(kinds[1]))
     parts = [_spread(kinds[0], labels, count - of_second), _spread(kinds[1], labels, of_second)]
-    words = [f"{len(kind)} only by {title}" for kind, title in zip(kinds, titles, strict=True)]
-    return torch.cat(parts), f"Of {int((labels >= 0).sum())} images {words[0]} and {words[1]} are classified right."
+    total, (one, other) = int((labels >= 0).sum()), map(len, kinds)
+    counts = f"Of {total} images, only {titles[0]} classifies {one} correctly and only {titles[1]} {other}."
+    return torch.cat(parts), counts
 
 
 def _spread(numbers: Tensor, classes: Tensor, count: int) -> Tensor:
@@ -140,6 +141,6 @@ def _require_some(count: int, titles: Sequence[str]) -> None:
 def _evaluation(folder: Path, opened: SideBySide) -> Evaluation:
     found = read_record(folder).evaluation
     if found is None or found.arrays["paths"].tolist() != opened.task.target.paths:
-        which = "has no predictions" if found is None else "has predictions of other images"
+        which = "has no predictions" if found is None else "has predictions for other images"
         raise InputError(f"{printable(folder)} {which}; repeat tcm evaluate {printable(folder)}")
     return found

@@ -1,4 +1,4 @@
-"""Finished runs on the same images, opened together so that what they make of them can be compared."""
+"""Finished runs on the same images, loaded together to compare them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +7,16 @@ from typing import NamedTuple
 from lightning_fabric import Fabric
 
 from tcm.classifier.train import Trained, load_trained
+from tcm.config import to_json
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, printable
+from tcm.results.identity import RunFacts, distinct, folder_names, identities, labels
+from tcm.results.store import number_of_mechanisms, portable_config
 from tcm.training.device import make_fabric
 
 
 class SideBySide(NamedTuple):
-    """Runs of one task, on one device."""
+    """Runs on the same task, on one device."""
 
     fabric: Fabric
     task: Task
@@ -22,7 +25,7 @@ class SideBySide(NamedTuple):
 
 
 def open_side_by_side(folders: Sequence[Path], device: str = "auto", quiet: bool = False) -> SideBySide:
-    """The runs in these folders; an error unless they are several classifiers of the same images, cut alike."""
+    """The runs in these folders; an error unless they are classifiers of the same images with the same crop."""
     require_distinct(folders)
     runs = tuple(load_trained(folder) for folder in folders)
     tasks = [load_task(run.config.data, quiet) for run in runs]
@@ -31,11 +34,11 @@ def open_side_by_side(folders: Sequence[Path], device: str = "auto", quiet: bool
     for folder, task, kind, crop in zip(folders[1:], tasks[1:], kinds[1:], crops[1:], strict=True):
         if kind != kinds[0]:
             names = [printable(f"{one.source.name} → {one.target.name}") for one in (tasks[0], task)]
-            found = f"{printable(folders[0])} ({names[0]}) and {printable(folder)} ({names[1]}) are of different images"
-            raise InputError(f"{found}; name runs of the same data and --data.size")
+            found = f"{printable(folders[0])} ({names[0]}) and {printable(folder)} ({names[1]}) have different images"
+            raise InputError(f"{found}; name runs on the same data with the same `data.size`")
         if crop != crops[0]:
-            found = f"{printable(folders[0])} cuts images to {crops[0]} pixels and {printable(folder)} to {crop}"
-            raise InputError(f"{found}; name runs of the same --data.crop")
+            found = f"{printable(folders[0])} has `data.crop` {crops[0]} and {printable(folder)} {crop}"
+            raise InputError(f"{found}; name runs with the same `data.crop`")
     fabric = make_fabric(device, runs[0].config.precision)
     for run in runs:
         fabric.to_device(run.method)
@@ -43,7 +46,7 @@ def open_side_by_side(folders: Sequence[Path], device: str = "auto", quiet: bool
 
 
 def require_distinct(folders: Sequence[Path]) -> None:
-    """An error if a run is named twice: there would be nothing to compare it with."""
+    """An error if a run is named twice."""
     seen: set[Path] = set()
     for folder in folders:
         if folder.resolve() in seen:
@@ -52,15 +55,10 @@ def require_distinct(folders: Sequence[Path]) -> None:
 
 
 def run_titles(runs: Sequence[Trained], folders: Sequence[Path]) -> list[str]:
-    """A name for each run: its method, a preset that is not the default, and the folder where that is not enough."""
-    names = [run.name if run.config.preset == "default" else f"{run.name}, {run.config.preset}" for run in runs]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name} ({where})" for name, where in zip(names, folder_names(folders), strict=True)]
-
-
-def folder_names(folders: Sequence[Path]) -> list[str]:
-    """The last parts of each folder's path, as many as tell these different folders apart."""
-    parts = [folder.resolve().parts for folder in folders]
-    tails = ([str(Path(*part[-count:])) for part in parts] for count in range(1, max(map(len, parts)) + 1))
-    return next(names for names in tails if len(set(names)) == len(names))
+    """A title for each run: its method and as much more as tells it from the others, if need be its seed or folder."""
+    facts = []
+    for run, folder in zip(runs, folders, strict=True):
+        config = portable_config(to_json(run.config))
+        facts.append(RunFacts(run.name, number_of_mechanisms(folder, config), None, config))
+    seeds = [f"seed {run.config.seed}" for run in runs]
+    return distinct(labels(identities(facts)), seeds, folder_names(folders))

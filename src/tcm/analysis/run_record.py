@@ -1,4 +1,4 @@
-"""What a run folder says about its run, read once and checked."""
+"""A run folder in memory, read once and checked."""
 
 import zipfile
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tcm.errors import InputError
+from tcm.errors import InputError, printable
 from tcm.mechanisms.train import KIND
+from tcm.results.identity import RunFacts
+from tcm.results.store import number_of_mechanisms, portable_config
 from tcm.training.run_folder import Run, read_json
 
 _ARRAYS = (
@@ -38,18 +40,18 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of labelled target images that are right; None where nothing is labelled."""
+        """The share of labelled target images that are right; None without labels."""
         return self.summary["target"]["accuracy"]
 
     @property
     def mean_class_accuracy(self) -> float | None:
-        """The mean over classes of the accuracy within each; None where nothing is labelled."""
+        """The mean over classes of the accuracy within each; None without labels."""
         return self.summary["target"]["mean_class_accuracy"]
 
     @property
-    def readings(self) -> dict[str, dict[str, float]]:
-        """The accuracies of the same model read in other ways, by name; runs of older versions have none."""
-        return self.summary["target"].get("readings", {})
+    def variants(self) -> dict[str, dict[str, float]]:
+        """The accuracies of the prediction variants, by name; runs of older versions have none."""
+        return self.summary["target"].get("variants", {})
 
     @cached_property
     def predictions(self) -> np.ndarray:
@@ -64,7 +66,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Record:
-    """One run folder in memory; `evaluation` is None until a run of a method has finished, and in a run of stage 1."""
+    """One run folder in memory; `evaluation` is None until a stage-2 run is finished, and in a run of stage 1."""
 
     folder: Path
     config: dict[str, Any]
@@ -93,36 +95,52 @@ class Record:
         """The names of the source and the target domain."""
         if self.evaluation:
             return self.evaluation.summary["source"]["name"], self.evaluation.summary["target"]["name"]
-        return _domain(self.config["data"], "source"), _domain(self.config["data"], "target")
+        return domain_name(self.config["data"], "source"), domain_name(self.config["data"], "target")
+
+    @property
+    def data(self) -> tuple[object, ...]:
+        """Equal for runs on the same images, wherever these are: names and sizes of the domains, and the classes."""
+        if self.evaluation is None:
+            return self.task
+        sizes = (self.evaluation.summary[side]["images"] for side in ("source", "target"))
+        return (*self.task, *sizes, *self.evaluation.classes)
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What identifies the run."""
+        config = portable_config(self.config)
+        k = str(config.get("k", "")) if self.is_mechanisms else number_of_mechanisms(self.folder, config)
+        return RunFacts(self.method, k, self.data, config)
 
     @property
     def steps_done(self) -> int:
-        """The last step that metrics.jsonl knows of."""
+        """The last step in metrics.jsonl."""
         return max((row["step"] for row in self.history), default=0)
 
     @property
     def seconds(self) -> float:
-        """Time spent in training steps, over all the sittings of the run."""
+        """Time spent in training steps, over all processes that continued the run."""
         return sum(row.get("seconds", 0.0) for row in self.history)
 
     @property
     def source_accuracy(self) -> float | None:
-        """The accuracy on the source at the reported step, else the last one logged; None where there is none."""
+        """The accuracy on the source at the reported step, else the last one logged; None if none was logged."""
         found = {row["step"]: row["source/accuracy"] for row in self.history if "source/accuracy" in row}
         reported = self.evaluation.summary["step"] if self.evaluation else None
         return found.get(reported, found[max(found)]) if found else None
 
 
-def _domain(data: dict[str, Any], side: str) -> str:
-    """The name of a domain by the configuration alone, in whichever form it gives the data."""
-    where = data[side] or data.get(f"{side}_dir") or data.get(f"{side}_list")
-    return Path(where).stem if where else f"{data.get('benchmark')} {side}"
+def domain_name(data: dict[str, Any], side: str) -> str:
+    """The name of the source or target domain in a run's configuration of the data."""
+    folder, file = data.get(f"{side}_dir"), data.get(f"{side}_list")
+    built_in = f"{data.get('benchmark')} {side}"
+    return data[side] or (Path(folder).name if folder else Path(file).stem if file else built_in)
 
 
 def read_record(folder: Path) -> Record:
-    """The run in `folder`. What cannot be used raises an `InputError` that names the file and the remedy."""
+    """The run in `folder`. An `InputError` names the file that cannot be used and the remedy."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; name the --out folder of a run")
+        raise InputError(f"{printable(folder)} is not a folder; name the folder of a run")
     run = Run(folder)
     config = run.config()
     named = () if config.get("kind") == KIND else ("method_name",)
@@ -143,35 +161,36 @@ def _evaluation(folder: Path) -> Evaluation | None:
 
 
 def _with_keys(file: Path, *keys: str) -> dict[str, Any]:
-    """The JSON object in `file`, which must hold every dotted key."""
+    """The JSON object in `file`, which must have every dotted key."""
     content = read_json(file)
     _require_keys(file, content, *keys)
     return content
 
 
 def _require_keys(file: Path, content: Any, *keys: str) -> None:
-    remedy = "it is not from a tcm train or tcm mechanisms run; name such a run or repeat its command"
+    remedy = "it was not written by tcm train or tcm mechanisms; name a run of one of them, or repeat its command"
     if not isinstance(content, dict):
-        raise InputError(f"{file} holds no JSON object: {remedy}")
+        raise InputError(f"{printable(file)} is not a JSON object: {remedy}")
     for key in keys:
         value: Any = content
         for part in key.split("."):
             if not isinstance(value, dict) or part not in value:
-                raise InputError(f"{file} has no {key}: {remedy}")
+                raise InputError(f"{printable(file)} has no {key}: {remedy}")
             value = value[part]
 
 
 def _arrays(file: Path, classes: int) -> dict[str, np.ndarray]:
-    remedy = f"repeat the evaluation with tcm evaluate {file.parent}"
+    remedy = f"repeat the evaluation with tcm evaluate {printable(file.parent)}"
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in _ARRAYS}
     except FileNotFoundError as error:
-        raise InputError(f"{file} is missing; {remedy}") from error
+        raise InputError(f"{printable(file)} is missing; {remedy}") from error
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{file} is damaged ({error}); {remedy}") from error
+        raise InputError(f"{printable(file)} is damaged ({error}); {remedy}") from error
     images = len(arrays["labels"])
     if arrays["probabilities"].shape != (images, classes) or len(arrays["paths"]) != images:
         shape = arrays["probabilities"].shape
-        raise InputError(f"{file} holds probabilities {shape} for {images} labels and {classes} classes; {remedy}")
+        found = f"probabilities {shape} for {images} labels and {classes} classes"
+        raise InputError(f"{printable(file)} has {found}; {remedy}")
     return arrays

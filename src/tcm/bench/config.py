@@ -1,21 +1,22 @@
-"""What a suite can be told: its options, the lines of its tables, and the paper's protocol, where they start."""
+"""The settings of a suite, and the paper's protocol that they start from."""
 
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tcm.data.domains import TargetLabels
 from tcm.data.task import DataConfig
-from tcm.methods import METHODS, Preset, preset_method
+from tcm.mechanisms.train import Form
+from tcm.methods import METHODS, MethodConfig
+from tcm.methods.baseline import BaselineConfig
 from tcm.methods.method import Recipe
-from tcm.methods.tcm.alignment import AlignmentConfig
-from tcm.methods.tcm.baseline import BaselineConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import Device
 
 DIGITS = "digits"
-MECHANISMS = "paper"  # the form of stage 1
-QUICK = 20  # how many times shorter a quick look is
+MECHANISMS: Form = "paper"  # the form of stage 1
+QUICK = 20  # how many times shorter a quick suite is
 
 
 class Protocol(NamedTuple):
@@ -36,24 +37,9 @@ PROTOCOLS = {
 }
 DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 180, 200, 4
 DIGITS_KS = (1, 2, 3, 5, 7, 10)  # of Table 4
-# The usual discriminators drive the small network's unbounded features to infinity, on photographs too.
-SMALL_BASELINE = BaselineConfig(
-    recipe=Recipe(), features="bottleneck", alignment=AlignmentConfig("proxies", hidden=128)
-)
-
-
-class Entry(NamedTuple):
-    """A line of a table: a method in one of its forms."""
-
-    method: str
-    preset: Preset = "default"
-
-
-ENTRIES = {name: Entry(name) for name in METHODS} | {
-    "tcm-paper": Entry("tcm", "paper"),
-    "tcm-release": Entry("tcm", "release"),
-    "tcm-control": Entry("tcm", "control"),
-}
+# Settings of methods in which a suite on small images differs from a single run: in so few steps the usual
+# discriminators drive the small network's unbounded features to infinity.
+SMALL_SETTINGS: dict[str, MethodConfig] = {"baseline": BaselineConfig(recipe=Recipe(), input="bottleneck", hidden=128)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +59,7 @@ class SuiteMechanisms:
     warmup: int | None = None
     """Steps before the competition starts. Default: that of the form."""
     watch: int = 0
-    """Images of each domain on which every evaluation measures Frechet distances, in the features of --backbone or, of
+    """Images of each domain on which every evaluation measures Frechet distances, in the features of `backbone` or, of
     digits, their own reader. They stand in metrics.jsonl. 0: none."""
 
 
@@ -86,13 +72,13 @@ class SuiteConfig:
     tasks: str = "all"
     """Tasks in any usual spelling, with commas between them: A2C,R2C. The digits are one task."""
     methods: str = "all"
-    """Methods with commas between them. tcm-paper, tcm-release and tcm-control are TCM's other presets."""
+    """Methods with commas between them."""
     seeds: int = 3
     """Runs of each task and method: seeds 0, 1, ..."""
     ks: str | None = None
     """More numbers of mechanisms for tcm, with commas between them. Default: none; digits 1,2,3,5,7,10."""
     quick: bool = False
-    """A look: a twentieth of all steps."""
+    """Train a twentieth of all steps, to see that everything works."""
     steps: int | None = None
     """Training steps of stage 2. Default: the paper's; digits 180."""
     batch: int = 32
@@ -107,6 +93,8 @@ class SuiteConfig:
     """Side of the square that is cut out; below 64 networks are small. Default: 7/8 of the size, digits all of it."""
     area: float | None = None
     """Cut training images of stage 2 out as parts of random size, at least this share of the area, resized."""
+    target_labels: TargetLabels = "auto"
+    """ignore: read the targets without their labels."""
     on_bad_image: Literal["stop", "skip"] = "stop"
     """What to do with an image that cannot be read."""
     cache: Path | None = None
@@ -119,14 +107,23 @@ class SuiteConfig:
     mechanisms: SuiteMechanisms = field(default_factory=SuiteMechanisms)
 
 
-def method_settings(benchmark: str, size: int | None = None, crop: int | None = None) -> Any:
-    """A dataclass with the config of every entry on images of these sides, for the options of --method."""
-    small = DataConfig(DIGITS if benchmark == DIGITS else None, size=size, crop=crop).is_small
-    starts = {name: preset_method(entry.method, entry.preset, small) for name, entry in ENTRIES.items()}
+def has_small_images(benchmark: str, config: SuiteConfig) -> bool:
+    """Whether small networks suit the images of the suite."""
+    return DataConfig(DIGITS if benchmark == DIGITS else None, size=config.size, crop=config.crop).is_small
+
+
+def method_settings(small: bool) -> Any:
+    """A dataclass with a field for the config of every method; `small` is for images below 64 pixels."""
+    defaults = {name: config.for_images(small) for name, config in METHODS.items()}
     if small:
-        starts["baseline"] = SMALL_BASELINE
+        defaults |= SMALL_SETTINGS
     fields: list[Any] = [
-        (name.replace("-", "_"), type(start), field(default_factory=lambda start=start: start))
-        for name, start in starts.items()
+        (field_of(name), type(default), field(default_factory=lambda default=default: default))
+        for name, default in defaults.items()
     ]
     return dataclasses.make_dataclass("MethodSettings", fields, frozen=True, kw_only=True)()
+
+
+def field_of(method: str) -> str:
+    """The field of `method_settings` that holds the settings of a method."""
+    return method.replace("-", "_")

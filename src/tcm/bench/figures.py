@@ -22,6 +22,7 @@ from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.panels import panels_figure
 from tcm.figures.svg import inline_svg, write_figure
 from tcm.mechanisms.gallery import run_galleries
+from tcm.methods import DEFAULT
 from tcm.progress import ProgressDisplay
 from tcm.training.files import make_folder, write_atomically
 from tcm.training.run_folder import Run
@@ -58,7 +59,7 @@ class Plan:
 
 
 def suite_figures(
-    benchmark: str, out: Path, runs: Sequence[SuiteRun], k: int, device: str = "auto", quiet: bool = False
+    out: Path, runs: Sequence[SuiteRun], k: int, device: str = "auto", quiet: bool = False
 ) -> list[SuiteFigure]:
     """Draws what can be drawn of these finished runs; pictures of models that are drawn already stay as they are.
 
@@ -66,8 +67,8 @@ def suite_figures(
     """
     plans = [
         *_line_plans(runs, k),
-        *_picture_plans(benchmark, out, runs, k, device),
-        *_distance_plans(benchmark, out, runs, k),
+        *_picture_plans(runs, k, device),
+        *_distance_plans(runs, k),
     ]
     folder = out / "figures"
     make_folder(folder)
@@ -85,7 +86,7 @@ def _line_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
     for run in without_ablation(runs, k):
         by_task.setdefault(run.task, []).append(run.folder)
     plans = [_accuracy_plan(task, folders, task != runs[0].task) for task, folders in by_task.items()]
-    varied = [run for run in runs if run.entry == "tcm"]
+    varied = [run for run in runs if run.method == DEFAULT]
     numbers = sorted({run.k for run in varied if run.k})
     return [*plans, _k_plan([run.folder for run in varied], numbers)] if len(numbers) > 1 else plans
 
@@ -116,13 +117,13 @@ def _k_plan(folders: Sequence[Path], numbers: Sequence[int]) -> Plan:
     )
 
 
-def _picture_plans(benchmark: str, out: Path, runs: Sequence[SuiteRun], k: int, device: str) -> list[Plan]:
+def _picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[Plan]:
     """Of the first task alone."""
     task = runs[0].task
     pair = compared_pair([run for run in runs if run.task == task], k)
-    mechanisms = mechanisms_of(benchmark, out, task, k)
+    mechanisms = mechanisms_of(runs, task, k)
     folders = [run.folder for run in pair] if pair else []
-    who = " and ".join(f"{run.entry} (seed {run.seed})" for run in pair) if pair else "two methods"
+    who = " and ".join(f"{run.method} (seed {run.seed})" for run in pair) if pair else "two methods"
     return [
         Plan(
             f"embedding-{task}",
@@ -152,9 +153,9 @@ def _picture_plans(benchmark: str, out: Path, runs: Sequence[SuiteRun], k: int, 
     ]
 
 
-def _distance_plans(benchmark: str, out: Path, runs: Sequence[SuiteRun], k: int) -> list[Plan]:
+def _distance_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
     """Of the mechanisms of every pair of domains that watched how near they come."""
-    found = dict.fromkeys(mechanisms_of(benchmark, out, run.task, k) for run in runs)
+    found = dict.fromkeys(mechanisms_of(runs, run.task, k) for run in runs)
     watched = [folder for folder in found if folder and Run(folder).config()["watch"]["images"]]
     return [
         Plan(

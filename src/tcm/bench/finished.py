@@ -1,18 +1,17 @@
-"""What is finished in a suite's folder, by the names that `suite.py` gives."""
+"""The finished runs in a suite's folder, by what their configs say."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tcm.bench.config import DIGITS, DIGITS_K, ENTRIES, MECHANISMS, PROTOCOLS, SuiteConfig
-from tcm.bench.plan import given, pair_name
+from tcm.bench.config import DIGITS, DIGITS_K, PROTOCOLS, SuiteConfig
+from tcm.bench.plan import given
 from tcm.data.benchmarks import benchmark_named
-from tcm.training.run_folder import Run
+from tcm.methods import DEFAULT, METHODS
+from tcm.results.store import TASKS, task_of
+from tcm.training.run_folder import Run, read_json
 
-RIVALS = ("baseline", "cdan-e", "dann", "erm")  # with which tcm is compared, the first that is there
-
-_NAME = re.compile(r"(?P<entry>.+?)(-k(?P<k>\d+))?-s(?P<seed>\d+)")
+RIVALS = ("baseline", "cdan-e", "dann", "erm")  # that figures compare the default with: the first that is there
 
 
 class SuiteRun(NamedTuple):
@@ -20,76 +19,76 @@ class SuiteRun(NamedTuple):
 
     folder: Path
     task: str  # A2C
-    entry: str  # tcm-paper
+    method: str
     k: int | None
     seed: int
+    mechanisms: Path | None  # the folder of its stage 1
 
 
 def finished_runs(benchmark: str, out: Path) -> list[SuiteRun]:
     """Those of a suite's folder: tasks and methods in the order of tables, then k and seeds ascending."""
-    return [run for task in _tasks(benchmark) for run in _runs_of(out / "runs" / task, task)]
+    folders = [file.parent for file in sorted((out / "runs").glob("*/*/config.json"))]
+    runs = [suite_run(benchmark, out, folder) for folder in folders if Run(folder).finished]
+    tasks = list(TASKS.get(benchmark_name(benchmark), ()))
+
+    def place(run: SuiteRun) -> tuple[int, int, int, int]:
+        return position(run.task.replace("2", ">"), tasks), position(run.method, [*METHODS]), run.k or 0, run.seed
+
+    return sorted(runs, key=place)
 
 
-def _tasks(benchmark: str) -> list[str]:
-    if benchmark == DIGITS:
-        return [DIGITS]
-    return [transfer.code.replace(">", "2") for transfer in benchmark_named(benchmark).tasks]
+def suite_run(benchmark: str, out: Path, folder: Path) -> SuiteRun:
+    """The run in a folder, as its own files describe it."""
+    config, found = Run(folder).config(), read_json(folder / "evaluation.json")
+    task = task_of(benchmark_name(benchmark), found["source"]["name"], found["target"]["name"])
+    return SuiteRun(
+        folder,
+        DIGITS if benchmark == DIGITS else task.replace(">", "2"),
+        config["method_name"],
+        Run(folder).about_model().get("inverse", {}).get("k"),
+        config["seed"],
+        # The suite's folder may have been moved since: mechanisms stand below it, in mechanisms/PAIR/FORM.
+        out.joinpath(*Path(config["mechanisms"]).parts[-3:]) if config.get("mechanisms") else None,
+    )
 
 
-def _runs_of(folder: Path, task: str) -> Iterator[SuiteRun]:
-    names = [_NAME.fullmatch(file.name) for file in sorted(folder.glob("*")) if Run(file).finished]
-    found = [
-        SuiteRun(folder / name.string, task, name["entry"], int(name["k"]) if name["k"] else None, int(name["seed"]))
-        for name in names
-        if name and name["entry"] in ENTRIES
-    ]
-    order = list(ENTRIES)
-    yield from sorted(found, key=lambda run: (order.index(run.entry), run.k or 0, run.seed))
+def benchmark_name(benchmark: str) -> str:
+    """The name of the suite's benchmark as rows have it."""
+    return DIGITS if benchmark == DIGITS else benchmark_named(benchmark).name
 
 
-def entry_name(method: str, preset: str | None) -> str:
-    """The name of a method's form in a suite."""
-    names = {tuple(entry): name for name, entry in ENTRIES.items()}
-    return names.get((method, preset or "default"), f"{method} {preset}")
+def position(name: str, order: Sequence[str]) -> int:
+    """The place of a name in an order; unknown names come last."""
+    return order.index(name) if name in order else len(order)
 
 
 def in_order(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Rows of a store by method, k and seed, whichever run was finished first."""
-    order = {name: place for place, name in enumerate(ENTRIES)}
-
-    def place(row: Mapping[str, str]) -> tuple[int, int, int]:
-        entry = entry_name(row["method"], row["preset"])
-        return order.get(entry, len(order)), int(row["k"] or 0), int(row["seed"] or 0)
-
-    return sorted(rows, key=place)
+    """Rows of a store by method, k and seed, whichever run finished first."""
+    order = list(METHODS)
+    return sorted(rows, key=lambda row: (position(row["method"], order), int(row["k"] or 0), int(row["seed"] or 0)))
 
 
 def usual_k(benchmark: str, config: SuiteConfig) -> int:
-    """The number of mechanisms of all lines but the Baseline and those that only vary it."""
+    """The number of mechanisms of all methods except the Baseline and the runs that only vary it."""
     protocol = DIGITS_K if benchmark == DIGITS else PROTOCOLS[benchmark_named(benchmark).name].k
     return given(config.mechanisms.k, protocol)
 
 
 def without_ablation(runs: Sequence[SuiteRun], k: int) -> list[SuiteRun]:
-    """The runs less those of tcm with another number of mechanisms than usual."""
-    return [run for run in runs if run.entry != "tcm" or run.k == k]
+    """The runs less those of the default method with another number of mechanisms than usual."""
+    return [run for run in runs if run.method != DEFAULT or run.k == k]
 
 
 def compared_pair(runs: Sequence[SuiteRun], k: int) -> tuple[SuiteRun, SuiteRun] | None:
-    """A rival and tcm on one task, of the lowest seed each; None where either is missing."""
-    usual = without_ablation(runs, k)
-    first = {run.entry: run for run in reversed(usual)}
-    tcm = first.pop("tcm", None)
-    rival = next((first[name] for name in (*RIVALS, *ENTRIES) if name in first), None)
-    return (rival, tcm) if rival and tcm else None
+    """A rival and the default method on one task, of the lowest seed each; None where either is missing."""
+    first = {run.method: run for run in reversed(without_ablation(runs, k))}
+    default = first.pop(DEFAULT, None)
+    rival = next((first[name] for name in (*RIVALS, *METHODS) if name in first), None)
+    return (rival, default) if rival and default else None
 
 
-def mechanisms_of(benchmark: str, out: Path, task: str, k: int) -> Path | None:
-    """Finished mechanisms of the task's pair of domains: the usual number of them, else the most there are."""
-    pair = DIGITS if benchmark == DIGITS else pair_name(benchmark_named(benchmark).task(task))
-    numbers = {
-        int(file.name.rpartition("k")[2]): file
-        for file in (out / "mechanisms" / pair).glob(f"{MECHANISMS}-k*")
-        if Run(file).finished
-    }
-    return numbers.get(k, numbers[max(numbers)]) if numbers else None
+def mechanisms_of(runs: Sequence[SuiteRun], task: str, k: int) -> Path | None:
+    """The finished mechanisms of a task's runs: the usual number of them, else the most there are."""
+    numbers = {run.k: run.mechanisms for run in runs if run.task == task and run.mechanisms and run.k}
+    finished = {number: where for number, where in numbers.items() if Run(where).finished}
+    return finished.get(k, finished[max(finished)]) if finished else None

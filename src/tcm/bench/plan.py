@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,23 +12,22 @@ from tcm.bench.config import (
     DIGITS_KS,
     DIGITS_MECHANISM_STEPS,
     DIGITS_STEPS,
-    ENTRIES,
     MECHANISMS,
     PROTOCOLS,
     QUICK,
     Protocol,
     SuiteConfig,
+    field_of,
 )
 from tcm.classifier.train import TrainConfig
 from tcm.data.benchmarks import BENCHMARKS, Transfer, benchmark_named
-from tcm.data.domains import IGNORE_REMEDY, plain_name
+from tcm.data.domains import plain_name
 from tcm.data.layouts import benchmark_data
 from tcm.data.task import DataConfig
 from tcm.errors import InputError, printable
 from tcm.mechanisms.distance import WatchConfig
-from tcm.mechanisms.train import MechanismsConfig, preset_bank
-from tcm.methods import MethodConfig
-from tcm.methods.method import uses_counterfactuals
+from tcm.mechanisms.train import MechanismsConfig, bank_config
+from tcm.methods import DEFAULT, METHODS, MethodConfig
 from tcm.nn.backbone import BackboneConfig
 
 
@@ -48,27 +46,27 @@ def plan_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> 
     `settings` is what `method_settings` gives, perhaps with other values.
     """
     if config.seeds < 1:
-        raise InputError(f"--seeds is {config.seeds}; give 1 or more")
+        raise InputError("seeds", f"is {config.seeds}; give 1 or more")
     if config.mechanisms.watch == 1 or config.mechanisms.watch < 0:
-        raise InputError(f"--mechanisms.watch is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
+        raise InputError("mechanisms.watch", f"is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
     benchmark = suite_benchmark(benchmark)
     # Before the data, of which there may be much to warn.
-    entries = chosen(config.methods, ENTRIES, "method")
+    methods = chosen(config.methods, METHODS, "method")
     tasks = suite_tasks(benchmark, config)
     jobs: dict[str, Job] = {}
     for task in tasks:
         for seed in range(config.seeds):
-            for entry in entries:
-                method: MethodConfig = getattr(settings, entry.replace("-", "_"))
-                for k in numbers_of_mechanisms(entry, task, config, method):
-                    for job in planned(entry, method, task, seed, k, config, out):
+            for name in methods:
+                method: MethodConfig = getattr(settings, field_of(name))
+                for k in numbers_of_mechanisms(name, task, config, method):
+                    for job in planned(name, method, task, seed, k, config, out):
                         jobs.setdefault(job.name, job)
-    # Stage 2 first: what stage 1 takes over from it is told by the option that was given.
+    # Stage 2 first: a mistake in what both stages share is then reported in the fields of stage 2.
     for job in sorted(jobs.values(), key=lambda job: not job.method):
         try:
             job.config.resolved()
         except InputError as error:
-            raise InputError(f"{job.name}: {in_suite_options(job, str(error))}") from error
+            raise InputError(f"{job.name}: {in_suite_fields(job, error)}") from error
     return list(jobs.values())
 
 
@@ -92,19 +90,19 @@ def suite_tasks(benchmark: str, config: SuiteConfig) -> list[SuiteTask]:
     """The tasks asked for, with their data as the benchmark's root holds it."""
     if benchmark == DIGITS:
         if config.root:
-            raise InputError("tcm bench digits needs no --root: the digits are built in; leave it out")
+            raise InputError("the digits are built in and need no `root`; leave it out")
         chosen(config.tasks, [DIGITS], "task")
         data = with_options(DataConfig(benchmark=DIGITS), config)
         protocol = Protocol(DIGITS_STEPS, 0, DIGITS_K, 8)
         return [SuiteTask("digits", data, "digits", data, protocol, DIGITS_MECHANISM_STEPS)]
     if config.root is None:
-        raise InputError(f"tcm bench {benchmark} needs --root: the folder that holds its domains")
+        raise InputError(f"{benchmark} needs `root`; give the folder that holds its domains")
     published = benchmark_named(benchmark)
     codes = words(config.tasks)
     asked = published.tasks if "all" in codes else [published.task(code) for code in codes]
     if not asked:
         there = ", ".join(transfer.code for transfer in published.tasks)
-        raise InputError(f'--tasks is "{printable(config.tasks)}"; name some of {there}')
+        raise InputError("tasks", f'is "{printable(config.tasks)}"; name some of {there}')
     protocol = PROTOCOLS[published.name]
     found = []
     for transfer in dict.fromkeys(asked):
@@ -133,53 +131,57 @@ def pair_name(transfer: Transfer) -> str:
     return f"{pair.source.short}-{pair.target.short}"
 
 
-# Options of the data that a suite has by the same names, without their prefix.
-DATA_OPTIONS = ("size", "crop", "area", "on_bad_image", "cache")
-# Options of stage 1 that a suite has by the same names, with another prefix.
-STAGE_1_OPTIONS = re.compile(r"--(?:bank\.|data\.(?=crop))?(k|steps|batch|crop|lr|warmup)\b")
+# Fields of DataConfig that a suite has by the same names.
+DATA_FIELDS = ("size", "crop", "area", "target_labels", "on_bad_image", "cache")
+# Fields of stage 1 by their names in a suite. A suite has one learning rate for mechanisms and critics.
+STAGE_1_FIELDS = {
+    **{name: f"mechanisms.{name}" for name in ("k", "steps", "batch")},
+    "data.crop": "mechanisms.crop",
+    "bank.lr": "mechanisms.lr",
+    "bank.critic_lr": "mechanisms.lr",
+    "bank.warmup": "mechanisms.warmup",
+}
 
 
 def with_options(data: DataConfig, config: SuiteConfig) -> DataConfig:
     """The data with what the suite says of images."""
-    return dataclasses.replace(data, **{name: getattr(config, name) for name in DATA_OPTIONS})
+    return dataclasses.replace(data, **{name: getattr(config, name) for name in DATA_FIELDS})
 
 
-def in_suite_options(job: Job, message: str) -> str:
-    """What a run says of its options, in those of tcm bench: --area where the run's is --data.area."""
-    if isinstance(job.config, MechanismsConfig):
-        message = message.replace(" or --bank.critic-lr", "")  # a suite's --mechanisms.lr is that of the critics, too
-        message = STAGE_1_OPTIONS.sub(r"--mechanisms.\1", message).replace("--watch.backbone", "--backbone")
-    else:
-        entry = next(name for name, entry in ENTRIES.items() if entry == (job.method, job.config.preset))
-        message = message.replace("--method.", f"--method.{entry}.")
-    message = message.replace(f", or {IGNORE_REMEDY}", "")  # which a benchmark has no option for
-    for name in DATA_OPTIONS:
-        option = name.replace("_", "-")
-        message = message.replace(f"--data.{option}", f"--{option}")
-    return message
+def in_suite_fields(job: Job, error: InputError) -> InputError:
+    """A mistake in a run's config, in the fields of the suite: `area` for the run's `data.area`."""
+
+    def rename(field: str) -> str:
+        if not job.method and field in STAGE_1_FIELDS:
+            return STAGE_1_FIELDS[field]
+        first, _, rest = field.partition(".")
+        if first == "data" and rest in DATA_FIELDS:
+            return rest
+        if first == "watch":
+            return rest
+        return f"method.{field_of(job.method)}.{rest}" if first == "method" else field
+
+    return error.renamed(rename)
 
 
 def numbers_of_mechanisms(
-    entry: str, task: SuiteTask, config: SuiteConfig, method: MethodConfig
+    name: str, task: SuiteTask, config: SuiteConfig, method: MethodConfig
 ) -> Sequence[int | None]:
-    """The k of an entry's runs: one, none where it uses no mechanisms, several for tcm where they are asked for."""
-    if not uses_counterfactuals(method):
+    """The k of a method's runs: one, None where it uses no mechanisms, several for the default where asked for."""
+    if not method.uses_counterfactuals:
         return [None]
-    if entry == "baseline":
-        return [1]
-    usual = given(config.mechanisms.k, task.protocol.k)
-    if entry != "tcm":
+    usual = method.number_of_mechanisms or given(config.mechanisms.k, task.protocol.k)
+    if name != DEFAULT:
         return [usual]
     more = DIGITS_KS if config.ks is None and task.data.is_digits else map(whole, words(config.ks or ""))
     return list(dict.fromkeys([usual, *more]))
 
 
 def planned(
-    entry: str, settings: MethodConfig, task: SuiteTask, seed: int, k: int | None, config: SuiteConfig, out: Path
+    method: str, settings: MethodConfig, task: SuiteTask, seed: int, k: int | None, config: SuiteConfig, out: Path
 ) -> Iterable[Job]:
     """The job of stage 2, after that of stage 1 if it needs one."""
-    method, preset = ENTRIES[entry]
-    needs, name = "", f"runs/{task.code}/{entry}"
+    needs, name = "", f"runs/{task.code}/{method}"
     if k is not None:
         first = mechanisms_job(task, k, config)
         yield first
@@ -192,7 +194,6 @@ def planned(
         f"{name}-s{seed}",
         TrainConfig(
             method=settings,
-            preset=preset,
             data=task.data,
             steps=steps,
             batch=config.batch,
@@ -212,7 +213,7 @@ def planned(
 def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
     """Stage 1 of a pair of domains: in the paper's form for all, so that lines of a table differ in stage 2 alone."""
     asked = config.mechanisms
-    bank = preset_bank(MECHANISMS, small=task.data.is_small)
+    bank = bank_config(MECHANISMS, small=task.data.is_small)
     if asked.lr is not None:
         bank = dataclasses.replace(bank, lr=asked.lr, critic_lr=asked.lr)
     steps = given(asked.steps, shorter(task.mechanism_steps, config))
@@ -229,7 +230,7 @@ def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
             steps=steps,
             batch=given(asked.batch, task.protocol.batch),
             k=k,
-            preset=MECHANISMS,
+            form=MECHANISMS,
             bank=bank,
             watch=WatchConfig(asked.watch, config.backbone if asked.watch else BackboneConfig()),
             device=config.device,
@@ -254,9 +255,9 @@ def words(text: str) -> list[str]:
 
 
 def whole(text: str) -> int:
-    """The number of mechanisms that a word of --ks gives."""
+    """The number of mechanisms that a word of `ks` gives."""
     if not text.isdecimal() or int(text) < 1:
-        raise InputError(f'--ks has "{printable(text)}"; give whole numbers from 1 up, with commas between them')
+        raise InputError("ks", f'has "{printable(text)}"; give integers from 1 up, with commas between them')
     return int(text)
 
 
@@ -266,7 +267,7 @@ def chosen(asked: str, there: Iterable[str], kind: str) -> list[str]:
     if "all" in words(asked):
         return names
     if not words(asked):
-        raise InputError(f'--{kind}s is "{printable(asked)}"; name some of {", ".join(names)}')
+        raise InputError(f"{kind}s", f'is "{printable(asked)}"; name some of {", ".join(names)}')
     return list(dict.fromkeys(named(word, names, kind) for word in words(asked)))
 
 

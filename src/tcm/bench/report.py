@@ -12,20 +12,21 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from PIL import Image
 
-from tcm.analysis.cost import BATCH, Cost, Costs, Form, costs_notes, count_costs
+from tcm.analysis.cost import BATCH, Costs, costs_notes, count_costs
 from tcm.bench.config import SuiteConfig
 from tcm.bench.figures import SuiteFigure, suite_figures
-from tcm.bench.finished import SuiteRun, entry_name, finished_runs, usual_k
+from tcm.bench.finished import SuiteRun, finished_runs, usual_k
 from tcm.classifier.selection import RULES
 from tcm.config import from_json
 from tcm.errors import InputError
-from tcm.methods import METHODS, WITH_PRESETS
+from tcm.methods import METHODS, MethodConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.report.page import template, write_page
 from tcm.report.selection import EXPLAINED
-from tcm.results.formats import head, sections
-from tcm.results.store import KEY
-from tcm.results.table import ORACLE, ResultRow, ResultTable, Setting, settings_of
+from tcm.results.formats import html_table
+from tcm.results.identity import grouped
+from tcm.results.store import KEY, ResultRow
+from tcm.results.table import ORACLE, ResultTable, row_identities, row_labels
 from tcm.training.run_folder import Run, read_json
 
 LAST = "last"  # the rule of all that is reported
@@ -57,19 +58,11 @@ class SettingsRow(NamedTuple):
     mechanism_steps: str  # of stage 1; pairs of domains may differ
 
 
-class CostRow(NamedTuple):
-    """The cost of a line by its name in a suite."""
-
-    name: str
-    cost: Cost
-
-
 @dataclass(frozen=True)
 class CostsView:
     """What is shown of costs, or why it is not."""
 
     found: Costs | None
-    rows: Sequence[CostRow] = ()
     notes: Sequence[str] = ()
     missing: str = ""
 
@@ -80,7 +73,7 @@ class Facts:
 
     benchmark: str
     tasks: list[str]
-    entries: list[str]
+    methods: list[str]
     seeds: list[str]
     runs: int
     commits: list[str]
@@ -103,10 +96,10 @@ def write_suite_report(
     """
     out, k = store.parent, usual_k(benchmark, config)
     runs = finished_runs(benchmark, out)
-    figures = suite_figures(benchmark, out, runs, k, config.device, quiet)
+    figures = suite_figures(out, runs, k, config.device, quiet)
     page = template("suite.html.jinja").render(
         facts=suite_facts(rows),
-        tables=[(table, head(table), sections(table)) for table in tables],
+        tables=[(table, Markup(html_table(table))) for table in tables],
         failed=failed,
         rules=rule_rows(rows),
         held_out=config.held_out,
@@ -132,7 +125,7 @@ def suite_facts(rows: Sequence[ResultRow]) -> Facts:
     return Facts(
         benchmark=" and ".join(each("benchmark")),
         tasks=list(dict.fromkeys(f"{row['source']} → {row['target']}" for row in reported)),
-        entries=list(dict.fromkeys(entry_name(row["method"], row["preset"]) for row in reported)),
+        methods=each("method"),
         seeds=sorted(each("seed"), key=int),
         runs=len(reported),
         commits=each("commit"),
@@ -160,17 +153,15 @@ def rule_rows(rows: Sequence[ResultRow]) -> list[RuleRow]:
 
 def settings_rows(rows: Sequence[ResultRow]) -> list[SettingsRow]:
     """A row for each of our lines, by its name in the table."""
-    lines: dict[Setting, list[ResultRow]] = {}
     reported = [row for row in rows if row["selection"] == LAST]
-    for row, setting in zip(reported, settings_of(reported), strict=True):
-        lines.setdefault(setting, []).append(row)
+    lines = grouped(reported, row_identities(reported))
     found = []
-    for setting, members in lines.items():
+    for (identity, members), name in zip(lines.items(), row_labels(list(lines)), strict=True):
         configs: list[dict[str, Any]] = [json.loads(member["config"]) for member in members]
         stage_1 = sorted({(config.get("mechanisms") or {}).get("steps") or 0 for config in configs} - {0})
-        steps, batch = (configs[0][name] for name in ("steps", "batch"))
+        steps, batch = (configs[0][key] for key in ("steps", "batch"))
         ends = " to ".join(f"{number:,}" for number in dict.fromkeys([*stage_1[:1], *stage_1[-1:]]))
-        found.append(SettingsRow(setting.name(lines), len(members), steps, batch, setting.k, ends))
+        found.append(SettingsRow(name, len(members), steps, batch, identity.k, ends))
     return found
 
 
@@ -181,23 +172,20 @@ def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
         backbone = from_json(BackboneConfig, Run(first).config()["backbone"])
         classes = len(read_json(first / "evaluation.json")["classes"])
         # The weights' file may be gone, and what is in it costs nothing.
-        found = count_costs(replace(backbone, weights=None), classes, k, forms_of(runs))
+        found = count_costs(replace(backbone, weights=None), classes, k, methods_of(runs))
     except InputError as error:
         return CostsView(None, missing=f"The costs could not be counted: {error}.")
-    named = [CostRow(entry_name(cost.name, cost.preset), cost) for cost in found.rows]
-    return CostsView(found, named, costs_notes(found))
+    return CostsView(found, costs_notes(found))
 
 
-def forms_of(runs: Sequence[SuiteRun]) -> list[Form]:
+def methods_of(runs: Sequence[SuiteRun]) -> dict[str, MethodConfig]:
     """The methods of the runs, each with the settings of its first run."""
-    found: dict[tuple[str, str | None], Form] = {}
-    for run in runs:
-        config = Run(run.folder).config()
-        name = config["method_name"]
-        preset = config["preset"] if name in WITH_PRESETS else None
-        settings = from_json(METHODS[name], config["method"], str(run.folder))
-        found.setdefault((name, preset), Form(name, preset, settings))
-    return list(found.values())
+    first = {run.method: run.folder for run in reversed(runs)}
+    return {
+        name: from_json(config, Run(first[name]).config()["method"], str(first[name]))
+        for name, config in METHODS.items()
+        if name in first
+    }
 
 
 def _commands(runs: Sequence[SuiteRun]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tcm.bench.config import SuiteConfig
-from tcm.bench.plan import Job, in_suite_options, plan_jobs, suite_benchmark
+from tcm.bench.plan import Job, in_suite_fields, plan_jobs, suite_benchmark
 from tcm.classifier.selection import RULES, selected
 from tcm.classifier.train import train_classifier
 from tcm.config import to_json
@@ -171,7 +171,7 @@ def run_in_process(job: Job, out: Path, threads: int) -> None:
     try:
         run_job(job, out / job.name)
     except InputError as error:
-        print(f"error: {printable(in_suite_options(job, str(error)))}", file=sys.stderr)
+        print(f"error: {printable(in_suite_fields(job, error))}", file=sys.stderr)
         sys.exit(2)
     except Interrupted as stopped:
         print(printable(stopped), file=sys.stderr)

@@ -1,70 +1,43 @@
-"""A finished run applied to a folder of new images."""
+"""Predictions of a finished run for a folder of new images."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from tcm.classifier.evaluate import BATCH, probabilities
-from tcm.classifier.train import load_trained
-from tcm.data.folders import images_below
-from tcm.data.images import BadImage, decode, resized
+from tcm.classifier.inputs import Pixels, image_paths, read_pixels
+from tcm.classifier.load import load_classifier
+from tcm.data.images import BadImage
 from tcm.data.reading import read_all
-from tcm.errors import InputError, explain_out_of_memory, printable
-from tcm.training.device import make_fabric
+from tcm.errors import InputError, printable
 
 Prediction = tuple[str, str, float]  # path, class, confidence
 
 
-@explain_out_of_memory("predicting", "free some, or try --device cpu")
 def predict_folder(
     run: Path, folder: Path, device: str, quiet: bool, fast: bool = False
 ) -> tuple[list[Prediction], list[tuple[str, str]]]:
-    """Path, class and confidence of every image below the folder, and path and reason of those that cannot be read.
+    """Path, class and confidence of every image below the folder; path and reason of every unreadable file.
 
-    `fast` asks for the method's prediction from the image alone.
+    `fast` predicts from the image alone, without its counterfactuals.
     """
-    trained = load_trained(run)
-    predict = trained.method.predict_fast if fast else trained.method.predict
-    fabric = make_fabric(device, trained.config.precision)
-    fabric.to_device(trained.method)
-    paths = images_below(folder)
-    if not paths:
-        raise InputError(
-            f"{printable(folder)} holds no images (jpg, png, webp, bmp, gif, tif); give the folder that does"
-        )
-    size, crop = trained.config.data.size, trained.config.data.view.crop
-    assert size is not None
-    rows: list[Prediction] = []
+    classifier = load_classifier(run, device)
+    paths = image_paths(folder)
+    good: list[str] = []
     bad: list[tuple[str, str]] = []
-    waiting: list[tuple[str, np.ndarray]] = []
 
-    def classify() -> None:
-        images = torch.from_numpy(np.stack([image for _, image in waiting]))
-        found = probabilities(fabric, predict, images, crop)
-        confidences, guesses = found.max(dim=1)
-        names = [trained.classes[guess] for guess in guesses.tolist()]
-        rows.extend(zip([path for path, _ in waiting], names, confidences.tolist(), strict=True))
-        waiting.clear()
+    def readable() -> Iterator[Pixels]:
+        read = partial(read_pixels, size=classifier.size)
+        files = [folder / path for path in paths]
+        for path, found in zip(paths, read_all(read, files, "classifying", quiet=quiet), strict=True):
+            if isinstance(found, BadImage):
+                bad.append((path, str(found)))
+            else:
+                good.append(path)
+                yield found
+        if not good:
+            reason = bad[0][1]
+            raise InputError(f"none of the {len(bad)} images in {printable(folder)} can be read; the first: {reason}")
 
-    read = partial(_pixels, folder=folder, size=size)
-    for path, found in zip(paths, read_all(read, paths, "classifying", quiet=quiet), strict=True):
-        if isinstance(found, BadImage):
-            bad.append((path, str(found)))
-            continue
-        waiting.append((path, found))
-        if len(waiting) == BATCH:
-            classify()
-    if waiting:
-        classify()
-    if not rows:
-        raise InputError(f"none of the {len(bad)} images in {printable(folder)} can be read; the first: {bad[0][1]}")
-    return rows, bad
-
-
-def _pixels(path: str, folder: Path, size: int) -> np.ndarray | BadImage:
-    try:
-        return resized(decode(folder / path), size)
-    except BadImage as reason:
-        return reason
+    found = classifier.probabilities(readable(), fast=fast)
+    names = [classifier.classes[guess] for guess in found.argmax(axis=1)]
+    return list(zip(good, names, found.max(axis=1).tolist(), strict=True)), bad

@@ -1,6 +1,6 @@
-"""Model selection without target labels: scores of a model, and which evaluation of a run they choose.
+"""Model selection without target labels: scores of a model, and the evaluation of a run that they choose.
 
-Every score is larger for a better model, by its own lights. docs/selection.md says what each is worth trusting for.
+A larger score means a better model. docs/selection.md compares how well each score agrees with target accuracy.
 """
 
 import difflib
@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,10 +18,10 @@ from tcm.errors import InputError
 
 SCORES = ("entropy", "information", "snd", "dev", "source")
 RULES = ("last", *SCORES, "oracle")
-PREFIX = "select/"  # of the scores' names in metrics.jsonl
+PREFIX = "select/"  # of the names of the scores in metrics.jsonl
 ACCURACY = "target/accuracy"
 TEMPERATURE = 0.05  # of SND
-AT_ONCE = 2**20  # similarities that SND holds in memory: they fit a processor's cache
+AT_ONCE = 2**20  # similarities that SND holds in memory: they fit into the cache of a processor
 FITTED = 5000  # images of each domain that DEV's domain classifier is fitted on
 
 Rows = Sequence[Mapping[str, Any]]  # of metrics.jsonl
@@ -39,11 +38,11 @@ def information(probabilities: Tensor) -> float:
 
 
 def neighbourhood_density(probabilities: Tensor, at_once: int = AT_ONCE) -> float:
-    """SND (Saito et al., 2021): how many images share an image's prediction, as the mean entropy of
-    P_ij = softmax over j of f_i f_j / temperature, f the probabilities [n, classes] at length 1.
+    """SND (Saito et al., 2021): how many images share the prediction of an image, as the mean entropy of
+    P_ij = softmax over j of f_i f_j / temperature, where f are the probabilities [n, classes] scaled to length 1.
 
-    As in the paper's code the similarity of an image with itself counts as -1. At most `at_once` similarities, and no
-    fewer than one image's, are in memory together.
+    The similarity of an image with itself counts as -1, as in the code of that paper. At most `at_once` similarities
+    are in memory together, but at least those of one image.
     """
     points = F.normalize(probabilities, dim=1)
     count, total = len(points), points.new_zeros(())
@@ -58,37 +57,37 @@ def neighbourhood_density(probabilities: Tensor, at_once: int = AT_ONCE) -> floa
 def importance_weights(source: Tensor, target: Tensor, validation: Tensor) -> Tensor:
     """The density ratio target : source at the validation features, float64 [n] (You et al., 2019).
 
-    By Bayes' rule n_s / n_t times the odds that a domain classifier gives for target: here a logistic regression on
-    standardised features, with scikit-learn's regularisation.
+    By Bayes' rule this is n_s / n_t times the odds of "target" under a domain classifier: here a logistic regression
+    on standardised features, with the regularisation of scikit-learn.
     """
     from sklearn.exceptions import ConvergenceWarning  # scikit-learn takes a second to import
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    source, target = spread(source, FITTED), spread(target, FITTED)
+    source, target = evenly_spaced(source, FITTED), evenly_spaced(target, FITTED)
     both = torch.cat([source, target]).double()
     mean, deviation = both.mean(dim=0), both.std(dim=0)
     deviation = torch.where(deviation > 0, deviation, 1.0)
     domain = torch.arange(len(both)) >= len(source)
-    # One thread: the solver's many small products would mostly wait for each other's.
+    # One thread: the many small products of the solver would mostly wait for each other.
     with warnings.catch_warnings(), threadpool_limits(1, "blas"):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are near enough
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are enough
         fitted = LogisticRegression(tol=1e-3).fit(((both - mean) / deviation).numpy(), domain.numpy())
     slope = torch.from_numpy(fitted.coef_[0]) / deviation
     log_odds = validation.double() @ slope + float(fitted.intercept_[0]) - mean @ slope
     return log_odds.exp() * len(source) / len(target)
 
 
-def spread(rows: Tensor, most: int) -> Tensor:
-    """At most so many of the rows, evenly spread: always the same ones, and of every class if they are in order."""
-    return rows if len(rows) <= most else rows[torch.linspace(0, len(rows) - 1, most).long()]
+def evenly_spaced(rows: Tensor, count: int) -> Tensor:
+    """At most `count` of the rows, at even distances: always the same ones, and all classes if rows are sorted."""
+    return rows if len(rows) <= count else rows[torch.linspace(0, len(rows) - 1, count).long()]
 
 
 def embedded_validation(weights: Tensor, errors: Tensor) -> float:
-    """DEV, minus the target risk estimated from labelled source images (You et al., 2019, Algorithm 1): of their
-    importance weights w and errors l, both [n], -(mean(w l) + eta mean(w) - eta), eta = -Cov(w l, w) / Var(w).
+    """DEV (You et al., 2019, Algorithm 1): minus the target risk, estimated on labelled source images.
 
-    The mean of w is known to be 1; the control variate eta takes what it misses out of the estimate.
+    With their importance weights w and errors l, both [n]: -(mean(w l) + eta mean(w) - eta) where
+    eta = -Cov(w l, w) / Var(w). The true mean of w is 1; the control variate eta corrects for the sample mean.
     """
     weighted = weights * errors
     variance = weights.var(unbiased=False)
@@ -100,13 +99,14 @@ def embedded_validation(weights: Tensor, errors: Tensor) -> float:
 def scores(
     source: Predictions, labels: Tensor, target: Predictions, held_out: Tensor | None, device: torch.device
 ) -> dict[str, float]:
-    """Every score by its name in metrics.jsonl; nothing of a model whose numbers are not finite.
+    """Every score by its name in metrics.jsonl; none if a prediction or a feature is not finite.
 
-    `labels` are the source's; there is no place for the target's. dev and source look at the source images that
-    `held_out` marks, bool [n], which training did not see. Without any they look at those it did see: optimistic.
+    `labels` are those of the source; there is no argument for target labels. dev and source use the source images
+    marked by `held_out`, bool [n], which training does not see. Without `held_out` they use the training images, and
+    are too optimistic.
     """
-    told = (part for domain in (source, target) for part in (domain.probabilities, domain.features))
-    if not all(bool(part.isfinite().all()) for part in told):
+    numbers = (part for domain in (source, target) for part in (domain.probabilities, domain.features))
+    if not all(bool(part.isfinite().all()) for part in numbers):
         return {}
     fitted = source.features if held_out is None else source.features[~held_out]
     validation = torch.ones(len(labels), dtype=torch.bool) if held_out is None else held_out
@@ -123,10 +123,10 @@ def scores(
     return {PREFIX + name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def collapse(rows: Rows, classes: int) -> str:
-    """A warning if the newest model gives target images less than half of the classes; nothing otherwise.
+def collapse_warning(rows: Rows, classes: int) -> str:
+    """A warning if the newest model predicts less than half of the classes on the target; empty otherwise.
 
-    The number of classes in use is exp(H(mean p)), the same for any order of the images and for any target labels.
+    The number of predicted classes is exp(H(mean p)), which needs no target labels.
     """
     names = PREFIX + "information", PREFIX + "entropy"
     scored = [[row[name] for name in names] for row in rows if all(name in row for name in names)]
@@ -136,7 +136,7 @@ def collapse(rows: Rows, classes: int) -> str:
     if used >= classes / 2:
         return ""
     found = f"The predictions on the target use about {used:.0f} of the {classes} classes"
-    return f"{found}: unless the target has so few, training has collapsed onto them"
+    return f"{found}: unless the target has so few classes, training has collapsed"
 
 
 class Selected(NamedTuple):
@@ -147,23 +147,25 @@ class Selected(NamedTuple):
 
 
 def selected(rows: Rows, rule: str) -> Selected:
-    """The evaluation that the rule chooses from a run's metrics: `last`, the one with the highest score of that name,
-    or `oracle`, the highest target accuracy, which is shown beside the others and never reported. Of equals the latest.
+    """The evaluation that a rule chooses from the metrics of a run; of equals the latest.
+
+    The rules: `last`, the name of a score (its highest value), and `oracle`, the highest target accuracy, which is only
+    shown for comparison and never reported.
     """
     if rule not in RULES:
         near = difflib.get_close_matches(rule, RULES, n=1)
         hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(RULES)}"
         raise InputError(f'there is no selection rule "{rule}"; {hint}')
     key = {"last": "source/accuracy", "oracle": ACCURACY}.get(rule, PREFIX + rule)
-    judged = [row for row in rows if isinstance(row.get(key), int | float)]
-    if not judged:
-        raise InputError(f'no evaluation has {key}, which the selection rule "{rule}" goes by; choose another rule')
-    best = max(judged, key=lambda row: (0 if rule == "last" else row[key], row["step"]))
+    scored = [row for row in rows if isinstance(row.get(key), int | float)]
+    if not scored:
+        raise InputError(f'no evaluation has {key}, which the selection rule "{rule}" needs; choose another rule')
+    best = max(scored, key=lambda row: (0 if rule == "last" else row[key], row["step"]))
     return Selected(best["step"], best.get(ACCURACY))
 
 
 def regret(rows: Rows, rule: str) -> float:
-    """The target accuracy that the rule misses: the oracle's less that of its choice. The rows may be of many runs."""
+    """Target accuracy of the oracle minus that of the rule. The rows may come from several runs."""
     best, chosen = selected(rows, "oracle").accuracy, selected(rows, rule).accuracy
     if best is None or chosen is None:
         raise InputError(f'the rule "{rule}" chooses an evaluation without {ACCURACY}; give the target labels')
@@ -171,26 +173,26 @@ def regret(rows: Rows, rule: str) -> float:
 
 
 class Agreement(NamedTuple):
-    """How well a score orders models."""
+    """How well a score ranks models."""
 
-    correlation: float  # Spearman's, with target accuracy, over all evaluations of all runs; nan if either is constant
-    regret: float  # when one evaluation is chosen among those of all runs
-    regret_in_runs: float  # mean over runs, when one is chosen in each
+    correlation: float  # rank correlation (Spearman) with target accuracy over all runs; nan if either is constant
+    regret: float  # when one evaluation is chosen from all runs
+    regret_in_runs: float  # mean over runs, when one evaluation is chosen in each run
 
 
 def agreement(runs: Sequence[Rows]) -> dict[str, Agreement]:
-    """The agreement with the true target accuracy of every score that all the runs have, by its name."""
-    from scipy.stats import rankdata
+    """The agreement with target accuracy of every score that all runs have, by the name of the score."""
+    from scipy.stats import spearmanr
 
     found: dict[str, Agreement] = {}
     for name in SCORES:
-        judged = [[row for row in rows if {PREFIX + name, ACCURACY} <= row.keys()] for rows in runs]
-        if not judged or not all(judged):
+        scored = [[row for row in rows if {PREFIX + name, ACCURACY} <= row.keys()] for rows in runs]
+        if not scored or not all(scored):
             continue
-        together = [row for rows in judged for row in rows]
-        pairs = [[row[key] for row in together] for key in (PREFIX + name, ACCURACY)]
-        constant = any(len(set(values)) == 1 for values in pairs)
-        correlation = math.nan if constant else float(np.corrcoef([rankdata(values) for values in pairs])[0, 1])
-        within = [regret(rows, name) for rows in judged]
-        found[name] = Agreement(correlation, regret(together, name), sum(within) / len(within))
+        all_rows = [row for rows in scored for row in rows]
+        score, accuracy = ([row[key] for row in all_rows] for key in (PREFIX + name, ACCURACY))
+        constant = len(set(score)) == 1 or len(set(accuracy)) == 1
+        correlation = math.nan if constant else float(spearmanr(score, accuracy).statistic)  # pyright: ignore
+        regrets = [regret(rows, name) for rows in scored]
+        found[name] = Agreement(correlation, regret(all_rows, name), sum(regrets) / len(regrets))
     return found

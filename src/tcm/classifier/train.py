@@ -1,4 +1,4 @@
-"""A whole run: data, method, training, evaluation, and the folder that holds the result."""
+"""A run of stage 2: loads the data, trains a method, evaluates it and writes the run folder."""
 
 import dataclasses
 import os
@@ -11,17 +11,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from tcm.classifier.evaluate import BothPredictions, accuracies, centred, judged
-from tcm.classifier.evaluation_files import write_outcome
+from tcm.classifier.evaluate import TaskPredictions, accuracies, centre_crop_batches, predict_task
+from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.selection import scores
 from tcm.config import from_json, to_json
 from tcm.data.holdout import held_out_images, require_share
-from tcm.data.stream import derived_seed
+from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory, printable
-from tcm.mechanisms.load import LoadedMechanisms, load_for_task, rebuilt_inverse
-from tcm.methods import METHODS, WITH_PRESETS, MethodConfig, Preset
-from tcm.methods.method import Method, Problem, uses_counterfactuals
+from tcm.mechanisms.load import LoadedMechanisms, build_inverse, load_for_task
+from tcm.methods import METHODS, MethodConfig
+from tcm.methods.method import Method, Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
@@ -36,27 +36,21 @@ class TrainConfig(RunConfig, Generic[M]):
     """A training run of a method."""
 
     method: M
-    preset: Preset = "default"
-    """Where the values of --method start. Only tcm has more than the default."""
     mechanisms: Path | None = None
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
     steps: int | None = None
     """Training steps. Default: 10000, digits 600."""
     held_out: float = 0.0
-    """Share of each class's source images that training never sees, for the selection scores dev and source. 0: they
-    are computed on training images, which flatters the model."""
+    """Share of the source images of each class that training does not see, for the selection scores dev and source.
+    0: these scores use training images and are too optimistic."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
 
     def resolved(self) -> "TrainConfig[M]":
-        """This config with every default filled in; mistakes are found here, before anything is written."""
-        # Batch normalisation has no spread to go by in a single image.
+        """This config with every default filled in. Finds mistakes before anything is written."""
+        # Batch normalisation needs two images.
         settled = self.with_defaults(steps=600 if self.data.is_digits else 10000, min_batch=2)
-        zero = getattr(self.method, "may_be_zero", ())
-        positive = {key: value for key, value in to_json(self.method).items() if value != 0 or key not in zero}
-        require_valid_numbers(positive, "method")
-        if coherent := getattr(self.method, "require_coherent", None):
-            coherent()
+        require_valid_numbers(to_json(self.method), "method")
         require_share(self.held_out)
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)
@@ -76,93 +70,132 @@ class Trained(NamedTuple):
 
 @explain_out_of_memory("training", LESS_MEMORY)
 def train_classifier(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> bool:
-    """Trains the method `name` in the folder `out`, from where it stopped; False if it was finished already."""
-    if not isinstance(config.method, METHODS.get(name, ())):
-        wrong = f'there is no method "{name}" with the config {type(config.method).__name__}'
-        raise InputError(f"{wrong}; give one of {', '.join(METHODS)} and its config")
+    """Trains the method `name` in the folder `out`, or resumes it there. False if it was finished already."""
+    require_method(name, config)
     require_mechanisms(name, config)
-    if config.preset != "default" and name not in WITH_PRESETS:
-        raise InputError(f"--preset is {config.preset}, but {name} has no presets; leave it out")
     config = config.resolved()
     fabric, run = open_run(config, out, {"method_name": name})
     if run.finished:
         return False
     try:
-        task = load_task(config.data, quiet)
-        run.require_images([store.fingerprint for store in task])
-        given = load_for_task(config.mechanisms, task, config.data.view.crop) if config.mechanisms else None
-        if given:
-            require_same_inverse(run, given, f"--mechanisms {config.mechanisms}")
-        held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
-        stream = open_stream(config, task, fabric, given and given.transported, held_out)
-        torch.manual_seed(derived_seed(config.seed, "weights"))
-        problem = Problem(len(task.source.classes), config.backbone.build(), given and given.inverse)
-        method = config.method.build(problem)
+        setup = set_up(config, run, fabric, quiet)
     except InputError:
         run.undo_start()
         raise
+    task, method = setup.task, setup.method
     run.write_environment(str(fabric.device))
     prepare_learner(fabric, method, config)
-
-    found: BothPredictions | None = None
-
-    def evaluate() -> dict[str, float]:
-        nonlocal found
-        found = judged(fabric, method, task, config.data.view.crop)
-        source, target = found
-        known = accuracies("source", source.probabilities, task.source)
-        known |= accuracies("target", target.probabilities, task.target)
-        return known | scores(source, task.source.labels, target, held_out, fabric.device) | method.diagnostics()
-
+    evaluator = Evaluator(fabric, setup, config.data.view.crop)
     training_loop(
         fabric,
         method,
-        stream,
+        setup.stream,
         run,
         schedule=config.schedule,
         seed=config.seed,
-        evaluate=evaluate,
-        conclude=lambda: conclude(fabric, method, task, given, config.data.view.crop),
+        evaluate=evaluator,
+        conclude=lambda: finish_training(fabric, setup, config.data.view.crop),
         title=f"{name} {task.source.name} → {task.target.name}",
         quiet=quiet,
     )
-    if found is None:  # the last step was taken by a process that was stopped right after it
-        found = judged(fabric, method.eval(), task, config.data.view.crop)
-    write_outcome(run, name, task, found, config.schedule.steps, method.singular_values())
-    about = {"method_name": name, "config": to_json(config), "classes": task.source.classes}
-    run.save_model(method.state_dict(), {**about, "inverse": given.about} if given else about)
+    write_evaluation(run, name, task, evaluator.last_predictions(), config.schedule.steps, method.singular_values())
+    save_classifier(run, name, config, setup)
     return True
 
 
+class Setup(NamedTuple):
+    """Everything that a training run needs beside its config."""
+
+    task: Task
+    mechanisms: LoadedMechanisms | None
+    held_out: Tensor | None  # bool [n]: the source images that training does not see
+    stream: Stream
+    method: Method
+
+
+def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, quiet: bool) -> Setup:
+    """Loads the data and the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
+    task = load_task(config.data, quiet)
+    run.require_images([store.fingerprint for store in task])
+    mechanisms = load_for_task(config.mechanisms, task, config.data.view.crop) if config.mechanisms else None
+    if mechanisms:
+        require_same_inverse(run, mechanisms, config.mechanisms)
+    held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
+    stream = open_stream(config, task, fabric, mechanisms and mechanisms.transported, held_out)
+    torch.manual_seed(derived_seed(config.seed, "weights"))
+    problem = Problem(len(task.source.classes), config.backbone.build(), mechanisms and mechanisms.inverse)
+    return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
+
+
+class Evaluator:
+    """Called at every evaluation of a run: returns its metrics and keeps the newest predictions."""
+
+    def __init__(self, fabric: Fabric, setup: Setup, crop: int):
+        self.fabric, self.setup, self.crop = fabric, setup, crop
+        self.predictions: TaskPredictions | None = None
+
+    def __call__(self) -> dict[str, float]:
+        """Accuracies of both domains, selection scores and the diagnostics of the method."""
+        task, method = self.setup.task, self.setup.method
+        self.predictions = predict_task(self.fabric, method, task, self.crop)
+        source, target = self.predictions
+        metrics = accuracies("source", source.probabilities, task.source)
+        metrics |= accuracies("target", target.probabilities, task.target)
+        metrics |= scores(source, task.source.labels, target, self.setup.held_out, self.fabric.device)
+        return metrics | method.diagnostics()
+
+    def last_predictions(self) -> TaskPredictions:
+        """The predictions of the trained method, computed again only if no evaluation was made in this process."""
+        if self.predictions is None:  # an earlier process took the last step and was stopped right after it
+            self.predictions = predict_task(self.fabric, self.setup.method.eval(), self.setup.task, self.crop)
+        return self.predictions
+
+
 @torch.inference_mode()
-def conclude(fabric: Fabric, method: Method, task: Task, given: LoadedMechanisms | None, crop: int) -> None:
-    """What a method has to do after its last step, in evaluation mode."""
+def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
+    """Runs what a method does after its last step, in evaluation mode."""
 
     def batches(images: Tensor) -> Iterator[Tensor]:
-        return centred(images, crop, fabric.device)
+        return centre_crop_batches(images, crop, fabric.device)
 
-    source = zip(batches(task.source.images), batches(given.transported[0]), strict=True) if given else ()
+    task, mechanisms = setup.task, setup.mechanisms
+    source = zip(batches(task.source.images), batches(mechanisms.transported[0]), strict=True) if mechanisms else ()
     with fabric.autocast(), torch.compiler.set_stance("force_eager"):
-        method.conclude(batches(task.target.images), source)
+        setup.method.conclude(batches(task.target.images), source)
+
+
+def save_classifier(run: Run, name: str, config: TrainConfig[Any], setup: Setup) -> None:
+    """Writes model.safetensors with all that `load_trained` needs."""
+    about = {"method_name": name, "config": to_json(config), "classes": setup.task.source.classes}
+    if setup.mechanisms:
+        about["inverse"] = setup.mechanisms.about
+    run.save_model(setup.method.state_dict(), about)
+
+
+def require_method(name: str, config: TrainConfig[Any]) -> None:
+    """An error unless the config is one of the method `name`."""
+    if not isinstance(config.method, METHODS.get(name, ())):
+        wrong = f'there is no method "{name}" with the config {type(config.method).__name__}'
+        raise InputError(f"{wrong}; give one of {', '.join(METHODS)} and its config")
 
 
 def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:
-    """An error unless mechanisms are given to a method that uses them, and to no other."""
-    if uses_counterfactuals(config.method) and config.mechanisms is None:
-        remedy = "name the --out of a tcm mechanisms run whose images tcm transport has written"
-        raise InputError(f"{name} uses counterfactuals, but --mechanisms is not given; {remedy}")
-    if config.mechanisms is not None and not uses_counterfactuals(config.method):
-        raise InputError(f"--mechanisms is given, but {name} uses no counterfactuals; leave it out")
+    """An error unless mechanisms are given exactly when the method uses them."""
+    if config.method.uses_counterfactuals and config.mechanisms is None:
+        remedy = "name the folder (`out`) of a tcm mechanisms run whose images tcm transport has written"
+        raise InputError("mechanisms", f"is not given, but {name} uses counterfactuals; {remedy}")
+    if config.mechanisms is not None and not config.method.uses_counterfactuals:
+        raise InputError("mechanisms", f"is given, but {name} uses no counterfactuals; leave it out")
 
 
-def require_same_inverse(run: Run, given: LoadedMechanisms, where: str) -> None:
-    """An error if the run was begun with other mechanisms than those that the folder holds now."""
+def require_same_inverse(run: Run, mechanisms: LoadedMechanisms, folder: Path | None) -> None:
+    """An error if the run was started with other mechanisms than `folder` holds now."""
     state = run.load_state(torch.device("cpu"))
-    begun = state.get("learner", {}) if state else {}
-    for name, now in given.inverse.state_dict().items():
-        if not torch.equal(begun.get(f"inverse.{name}", now), now):
-            found = f"{printable(where)} holds other mechanisms than those that {printable(run.folder)} was begun with"
-            raise InputError(f"{found}; restore them or choose another --out")
+    saved = state.get("learner", {}) if state else {}
+    for name, now in mechanisms.inverse.state_dict().items():
+        if not torch.equal(saved.get(f"inverse.{name}", now), now):
+            found = f"is {printable(folder)}, which holds other mechanisms than {printable(run.folder)} started with"
+            raise InputError("mechanisms", f"{found}; restore them or choose another `out`")
 
 
 def load_trained(folder: Path) -> Trained:
@@ -170,12 +203,13 @@ def load_trained(folder: Path) -> Trained:
     tensors, about = Run(folder).load_model()
     name = about.get("method_name")
     if name is None:
-        raise InputError(f"{folder} holds no classifier; name the --out of a tcm train run")
+        raise InputError(f"{folder} holds no classifier; name the folder (`out`) of a tcm train run")
     if name not in METHODS:
-        raise InputError(f'{folder} holds a model of the unknown method "{name}"; it has {", ".join(METHODS)}')
+        known = ", ".join(METHODS)
+        raise InputError(f'{folder} holds a model of the unknown method "{name}"; the methods are {known}')
     config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))
     classes = tuple(about["classes"])
-    inverse = rebuilt_inverse(about["inverse"], str(folder)) if "inverse" in about else None
+    inverse = build_inverse(about["inverse"], str(folder)) if "inverse" in about else None
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))
     try:
         method.load_state_dict(tensors)
@@ -184,9 +218,9 @@ def load_trained(folder: Path) -> Trained:
     return Trained(name, config, classes, method.eval())
 
 
-@explain_out_of_memory("evaluating", "free some, or try --device cpu")
+@explain_out_of_memory("evaluating", "free some, or set `device=cpu`")
 def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
-    """Evaluates a finished run again on its own data and writes the result into its folder."""
+    """Evaluates a finished run again on its own data, writes the result into its folder and returns it."""
     trained = load_trained(folder)
     config = trained.config
     fabric = make_fabric(device, config.precision)
@@ -195,8 +229,8 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
     if task.source.classes != trained.classes:
         now, then = (", ".join(names) for names in (task.source.classes, trained.classes))
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
-        raise InputError(f"{found}; restore the data or train again in a new --out")
-    found = judged(fabric, trained.method, task, config.data.view.crop)
-    return write_outcome(
-        Run(folder), trained.name, task, found, config.schedule.steps, trained.method.singular_values()
+        raise InputError(f"{found}; restore the data or train again in a new `out`")
+    predictions = predict_task(fabric, trained.method, task, config.data.view.crop)
+    return write_evaluation(
+        Run(folder), trained.name, task, predictions, config.schedule.steps, trained.method.singular_values()
     )

@@ -3,16 +3,37 @@
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.cli.show import scores_table
 from tcm.data.task import DataConfig
-from tcm.mechanisms.train import MechanismsConfig, preset_bank, train_mechanisms
+from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport
-from tcm.methods import preset_method
-from tcm.methods.tcm.tcm import preset_tcm
+from tcm.methods import METHODS
+from tcm.methods.tcm.tcm import TCMConfig
 from tcm.pipeline import FitConfig, StageOne, StageTwo, fit_pipeline
 from tcm.report import write_report
+from tcm.training.run_folder import read_json
 
 MECHANISM_STEPS = 250  # a step of all mechanisms costs as much as twenty of a method
+
+
+def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: bool = False) -> int:
+    """Train source-only, DANN, the paper's Baseline and TCM on the built-in digits and compare them.
+
+    Args:
+        out: Folder for the runs and the report.
+        seed: Every random choice follows from it.
+        steps: Training steps of each method.
+        quiet: No progress, only the result.
+    """
+    folders, page = run_demo(out, seed, steps, quiet)
+    summaries = [read_json(folder / "evaluation.json") for folder in folders]
+    console = Console()
+    console.print(scores_table(summaries))
+    console.print(f"The report: {page}", soft_wrap=True, highlight=False, markup=False)
+    return 0
 
 
 def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path], Path]:
@@ -21,23 +42,21 @@ def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path],
 
     def trained(name: str, mechanisms: Path | None = None) -> Path:
         config: TrainConfig[Any] = TrainConfig(
-            method=preset_method(name, "default", small=True), data=data, steps=steps, seed=seed, mechanisms=mechanisms
+            method=METHODS[name].for_images(small=True), data=data, steps=steps, seed=seed, mechanisms=mechanisms
         )
         train_classifier(name, config, out / name, quiet)
         return out / name
 
     folders = [trained("erm"), trained("dann")]
-    cyclegan = MechanismsConfig(
-        data=data, steps=few, seed=seed, k=1, preset="paper", bank=preset_bank("paper", small=True)
-    )
+    cyclegan = MechanismsConfig(data=data, steps=few, seed=seed, k=1, bank=bank_config("paper", small=True))
     train_mechanisms(cyclegan, out / "cyclegan", quiet)
     transport(out / "cyclegan", quiet=quiet)
     folders.append(trained("baseline", out / "cyclegan"))
     both = FitConfig(
         data=data,
         seed=seed,
-        mechanisms=StageOne(steps=few, bank=preset_bank("paper", small=True)),
-        classifier=StageTwo(steps=steps, method=preset_tcm("default", small=True)),
+        mechanisms=StageOne(steps=few, bank=bank_config("paper", small=True)),
+        classifier=StageTwo(steps=steps, method=TCMConfig.for_images(small=True)),
     )
     stages, _ = fit_pipeline(both, out / "tcm", quiet)
     folders.append(stages.classifier)

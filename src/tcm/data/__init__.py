@@ -1,6 +1,6 @@
 """Images on disk to training batches.
 
-In: two folders (or lists, or a benchmark's root) of images. Out: `Task`, two packed `ImageStore`s, and `Stream`, whose
-`batch(step)` is a function of the seed and the step. Start with `task.py`, then `stream.py`; `batch.py` is what every
-learner sees: it has no field for target labels.
+In: two folders of images, or two list files, or the root folder of a benchmark. Out: a `Task`, which is two packed
+`ImageStore`s, and a `Stream`, whose `batch(step)` depends on the seed and the step only. Start with `task.py`, then
+`stream.py`; `batch.py` is what every learner sees.
 """

@@ -6,29 +6,40 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-RATIOS = (3 / 4, 4 / 3)  # of width to height, where parts of random size are cut out
-TRIES = 10  # draws of such a part before the whole image is taken
+RATIOS = (3 / 4, 4 / 3)  # width to height of boxes of random size
+TRIES = 10  # boxes that are drawn before the whole image is taken
 
 
 class View(NamedTuple):
-    """How training images are cut out of stored ones."""
+    """How training images are cropped out of stored ones."""
 
-    crop: int  # side of the square that is cut out
+    crop: int  # side of the crop
     flip: bool  # mirror half of the images
-    shift: int  # how far the square may reach over the edge, where the border pixels repeat
-    area: float | None = None  # cut out random parts of at least this share of the image and resize them to the crop
+    shift: int  # how far a crop may reach over the edge, where the border pixels repeat
+    area: float | None = None  # crop boxes of at least this share of the image's area and resize them to the crop
 
 
-def random_squares(indices: Tensor, size: int, view: View, generator: Generator) -> "Squares":
-    """A random view of each of the size x size images that indices [steps, batch] name, on the indices' device."""
-    draw, place = (random_cuts, squares) if view.area is None else (random_boxes, resized_squares)
-    cuts = draw(indices.numel(), size, view, generator)
-    by_step = cuts.reshape(len(cuts), *indices.shape).transpose(0, 1).to(indices.device)
-    return place(indices, by_step, size, view.crop)
+class CropPixels(NamedTuple):
+    """Which pixels of which images make up the crops of a batch. There may be axes before `batch`.
+
+    Rows and columns are integers, or floats between the pixels, where `crop_images` interpolates.
+    """
+
+    indices: Tensor  # [..., batch]
+    rows: Tensor  # [..., batch, crop]
+    columns: Tensor  # [..., batch, crop]
 
 
-def random_cuts(count: int, size: int, view: View, generator: Generator) -> Tensor:
-    """Top, left and mirror of `count` random views of size x size images: int64 [3, count] on the CPU."""
+def random_views(indices: Tensor, size: int, view: View, generator: Generator) -> CropPixels:
+    """A random view of each of the size x size images at indices [steps, batch], on the device of the indices."""
+    draw, pixels_of = (random_crops, crop_pixels) if view.area is None else (random_boxes, box_pixels)
+    crops = draw(indices.numel(), size, view, generator)
+    by_step = crops.reshape(len(crops), *indices.shape).transpose(0, 1).to(indices.device)
+    return pixels_of(indices, by_step, size, view.crop)
+
+
+def random_crops(count: int, size: int, view: View, generator: Generator) -> Tensor:
+    """Top, left and mirror of `count` random crops of size x size images: int64 [3, count] on the CPU."""
     low, high = -view.shift, size - view.crop + view.shift
     corners = torch.randint(low, high + 1, (2, count), generator=generator)
     mirrored = torch.randint(0, 2, (1, count), generator=generator) * int(view.flip)
@@ -36,10 +47,10 @@ def random_cuts(count: int, size: int, view: View, generator: Generator) -> Tens
 
 
 def random_boxes(count: int, size: int, view: View, generator: Generator) -> Tensor:
-    """Top, left, mirror, height and width of `count` random parts of size x size images: int64 [5, count] on the CPU.
+    """Top, left, mirror, height and width of `count` random boxes in size x size images: int64 [5, count] on the CPU.
 
-    As RandomResizedCrop of torchvision draws them: `view.area` to 1 of the image's area at an aspect ratio of 3/4 to
-    4/3, the first of ten draws that fits into the image, else all of it.
+    They are drawn as torchvision's RandomResizedCrop draws them: `view.area` to 1 of the image's area, an aspect ratio
+    of 3/4 to 4/3, and the first of ten boxes that fits into the image, or the whole image if none fits.
     """
     assert view.area is not None
     shares, ratios = torch.rand((2, TRIES, count), generator=generator)
@@ -54,34 +65,23 @@ def random_boxes(count: int, size: int, view: View, generator: Generator) -> Ten
     return torch.cat([corners.long(), mirrored, sides.long()])
 
 
-def centre_cuts(count: int, size: int, crop: int) -> Tensor:
-    """Top, left and mirror of the centre views: int64 [3, count]."""
+def centre_crops(count: int, size: int, crop: int) -> Tensor:
+    """Top, left and mirror of `count` centre crops: int64 [3, count]."""
     corner = (size - crop) // 2
     return torch.tensor([corner, corner, 0]).repeat(count, 1).T
 
 
-class Squares(NamedTuple):
-    """Which pixels of which images: one gather away from a batch. Any number of leading axes before `batch`.
-
-    Rows and columns are whole numbers, or floating: then they lie between pixels, and a square is interpolated.
-    """
-
-    indices: Tensor  # [..., batch]
-    rows: Tensor  # [..., batch, crop]
-    columns: Tensor  # [..., batch, crop]
-
-
-def squares(indices: Tensor, cuts: Tensor, size: int, crop: int) -> Squares:
-    """The pixels that cuts [..., 3, batch] choose in size x size images; over the edge the border repeats."""
-    top, left, mirrored = cuts.unsqueeze(-1).unbind(dim=-3)
-    pixels = torch.arange(crop, device=cuts.device)
+def crop_pixels(indices: Tensor, crops: Tensor, size: int, crop: int) -> CropPixels:
+    """The pixels of crops [..., 3, batch] of size x size images; over the edge the border pixels repeat."""
+    top, left, mirrored = crops.unsqueeze(-1).unbind(dim=-3)
+    pixels = torch.arange(crop, device=crops.device)
     rows = (top + pixels).clamp(0, size - 1)
     columns = (left + torch.where(mirrored.bool(), crop - 1 - pixels, pixels)).clamp(0, size - 1)
-    return Squares(indices, rows, columns)
+    return CropPixels(indices, rows, columns)
 
 
-def resized_squares(indices: Tensor, boxes: Tensor, size: int, crop: int) -> Squares:
-    """Where crop x crop pixels lie in the parts that boxes [..., 5, batch] choose in size x size images."""
+def box_pixels(indices: Tensor, boxes: Tensor, size: int, crop: int) -> CropPixels:
+    """Where the pixels of boxes [..., 5, batch] lie in size x size images when each is resized to crop x crop."""
     top, left, mirrored, height, width = boxes.unsqueeze(-1).unbind(dim=-3)
     pixels = torch.arange(crop, device=boxes.device)
     across = torch.where(mirrored.bool(), crop - 1 - pixels, pixels)
@@ -90,24 +90,24 @@ def resized_squares(indices: Tensor, boxes: Tensor, size: int, crop: int) -> Squ
         within = (pixels + 0.5) * side / crop - 0.5
         return (start + within.clamp(min=0).minimum(side - 1)).clamp(0, size - 1)
 
-    return Squares(indices, places(top, height, pixels), places(left, width, across))
+    return CropPixels(indices, places(top, height, pixels), places(left, width, across))
 
 
-def cut(images: Tensor, chosen: Squares) -> Tensor:
-    """The chosen squares of uint8 images [n, size, size, 3] on the same device: uint8 [batch, crop, crop, 3]."""
+def crop_images(images: Tensor, chosen: CropPixels) -> Tensor:
+    """The crops of uint8 images [n, size, size, 3] on the same device: uint8 [batch, crop, crop, 3]."""
     which = chosen.indices[:, None, None]
     return _sampled(chosen, lambda rows, columns: images[which, rows[:, :, None], columns[:, None, :]])
 
 
-def cut_all(images: Tensor, chosen: Squares) -> Tensor:
-    """The chosen squares of all k counterfactuals uint8 [n, k, size, size, 3]: uint8 [k, batch, crop, crop, 3]."""
+def crop_counterfactuals(images: Tensor, chosen: CropPixels) -> Tensor:
+    """The crops of all k counterfactuals uint8 [n, k, size, size, 3]: uint8 [k, batch, crop, crop, 3]."""
     each = torch.arange(images.shape[1], device=images.device)[:, None, None, None]
     which = chosen.indices[:, None, None]
     return _sampled(chosen, lambda rows, columns: images[which, each, rows[:, :, None], columns[:, None, :]])
 
 
-def _sampled(chosen: Squares, pixels: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """`pixels` at the chosen rows and columns; between pixels the bilinear mean of the four around."""
+def _sampled(chosen: CropPixels, pixels: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """`pixels` at the chosen rows and columns; between pixels, bilinear interpolation of the four neighbours."""
     rows, columns = chosen.rows, chosen.columns
     if not rows.is_floating_point():
         return pixels(rows, columns)
@@ -121,10 +121,10 @@ def _sampled(chosen: Squares, pixels: Callable[[Tensor, Tensor], Tensor]) -> Ten
 
 
 def as_input(pixels: Tensor) -> Tensor:
-    """Float images [..., 3, height, width] in [0, 1] of uint8 [..., height, width, 3], in channels-last memory."""
+    """Float images [..., 3, height, width] in [0, 1] from uint8 [..., height, width, 3], in channels-last memory."""
     return pixels.movedim(-1, -3).float().div_(255)
 
 
 def as_stored(images: Tensor) -> Tensor:
-    """The inverse of `as_input`: uint8 [..., height, width, 3] of images [..., 3, height, width] in [0, 1]."""
+    """The inverse of `as_input`: uint8 [..., height, width, 3] from images [..., 3, height, width] in [0, 1]."""
     return (images * 255).round().clamp(0, 255).byte().movedim(-3, -1)

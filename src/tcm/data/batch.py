@@ -1,4 +1,4 @@
-"""What a learner sees of one training step."""
+"""What a learner sees in one training step."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Counterfactuals(NamedTuple):
-    """What the k mechanisms make of a batch's images, under the crop and the flip of each image itself."""
+    """The k counterfactuals of every image of a batch, cropped and flipped like the image itself."""
 
     source: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i(x_s)
     target: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i^-1(x_t)

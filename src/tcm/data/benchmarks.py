@@ -1,4 +1,4 @@
-"""The field's benchmarks, as they should be when they are complete: domains, counts, tasks and their spellings."""
+"""The usual benchmarks as they were published: domains, number of images, tasks, and other spellings of their names."""
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from tcm.data.counts import IMAGE_CLEF, OFFICE_31, OFFICE_HOME, VISDA, ClassCounts, columns
-from tcm.data.domains import class_order, plain_name, same_name, shortened
+from tcm.data.domains import class_order, joined_names, plain_name, same_name
 from tcm.errors import InputError, printable
 
-# What stands between the domains in the code of a task: A2C, A>C, Ar -> Cl (hyphens are not read), A→C, A to C.
-BETWEEN = ("2", ">", "→", "to")
+# Separators in the code of a task: A2C, A>C, Ar -> Cl (hyphens are ignored), A→C, A to C.
+SEPARATORS = ("2", ">", "→", "to")
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class PublishedDomain:
 
     name: str
     images: int
-    short: str  # in the codes of tasks, which are the columns of tables
-    spellings: tuple[str, ...] = ()  # other names in use for its folder, its list file, or in codes
+    short: str  # the name in task codes, which head the columns of tables
+    spellings: tuple[str, ...] = ()  # other names in use
     per_class: ClassCounts = ()
 
     @property
@@ -29,39 +29,41 @@ class PublishedDomain:
         return (self.name, self.short, *self.spellings)
 
     def is_called(self, name: str) -> bool:
-        """Whether that is one of its names, whatever the case, spaces, underscores and hyphens."""
+        """Whether that is one of its names, in any spelling."""
         return bool(same_name(name, self.names))
 
     def wrong_classes(self, found: Mapping[str, int], numbered: bool) -> list[str]:
-        """Which of the classes do not have as many images as published; `numbered`: also classes that have numbers for
-        names, which count them in the order of the names."""
+        """A line for each class whose number of images is not the published one.
+
+        `numbered`: classes may also be numbers, which index the published classes.
+        """
         published = {plain_name(name): count for name, count in self.per_class}
         if numbered:
             published |= {str(number): count for number, (_, count) in enumerate(self.per_class)}
-        told = []
+        lines = []
         for name in sorted(found, key=class_order):
             count = published.get(plain_name(name), found[name])
             if found[name] != count:
-                told.append(f"class {name} has {found[name]} of {count}")
-        return told
+                lines.append(f"class {name} has {found[name]} of {count}")
+        return lines
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A task of a benchmark: from which domain to which."""
+    """A task of a benchmark: its source and target domain."""
 
     source: PublishedDomain
     target: PublishedDomain
 
     @property
     def code(self) -> str:
-        """As it heads a column: A>C."""
+        """The code that heads its column, such as A>C."""
         return f"{self.source.short}>{self.target.short}"
 
     def spellings(self) -> Iterator[str]:
-        """Every way to write it, without what `plain_name` leaves out."""
-        for source, between, target in product(self.source.names, BETWEEN, self.target.names):
-            yield plain_name(source) + between + plain_name(target)
+        """Every spelling of the code, as `plain_name` writes it."""
+        for source, separator, target in product(self.source.names, SEPARATORS, self.target.names):
+            yield plain_name(source) + separator + plain_name(target)
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,10 @@ class Benchmark:
     def differences(
         self, images: Mapping[str, int], classes: Mapping[str, Mapping[str, int]], folders: Collection[str] = ()
     ) -> list[str]:
-        """A line for every given domain whose number of images or of classes is not the published one.
+        """A line for every given domain whose number of images or classes is not the published one.
 
-        `classes` has the images of each class. Which of them has too few or too many is told where that is published.
-        A class is named as missing if another of the domains has it or a folder has its name; `folders` are such names.
+        `images` has the number of images by domain, `classes` by domain and class. A class is named as missing if
+        another domain has it, or if it is one of `folders`, the names of class folders.
         """
         everywhere = {plain_name(name): name for names in (*classes.values(), folders) for name in names}
         lines = []
@@ -110,13 +112,13 @@ class Benchmark:
             published = self.domain(domain)
             assert published
             if found != published.images:
-                wrong = shortened(published.wrong_classes(classes[domain], self.numbered), limit=3)
+                wrong = joined_names(published.wrong_classes(classes[domain], self.numbered), limit=3)
                 counts = f"{domain} has {found} images, {self.name} {published.name} has {published.images}"
                 lines.append(f"{counts}; {wrong}" if wrong else counts)
             if len(classes[domain]) != self.classes:
                 here = {plain_name(name) for name in classes[domain]}
                 missing = sorted(name for plain, name in everywhere.items() if plain not in here)
-                named = f"; it has no images of {shortened(missing)}" if missing and here else ""
+                named = f"; it has no images of {joined_names(missing)}" if missing and here else ""
                 lines.append(f"{domain} has {len(classes[domain])} classes, {self.name} has {self.classes}{named}")
         return lines
 
@@ -171,14 +173,14 @@ BENCHMARKS = (
 )
 
 
-def known(name: str) -> Benchmark | None:
-    """The benchmark of that name, whatever its case, spaces, underscores and hyphens."""
+def find_benchmark(name: str) -> Benchmark | None:
+    """The benchmark of that name in any spelling, None if there is none."""
     return next((benchmark for benchmark in BENCHMARKS if plain_name(benchmark.name) == plain_name(name)), None)
 
 
 def benchmark_named(name: str) -> Benchmark:
-    """The benchmark of that name; an error that names the nearest if there is none."""
-    if found := known(name):
+    """The benchmark of that name in any spelling; an error that names the nearest if there is none."""
+    if found := find_benchmark(name):
         return found
     names = {plain_name(benchmark.name): benchmark.name for benchmark in BENCHMARKS}
     nearest = names[difflib.get_close_matches(plain_name(name), names, n=1, cutoff=0)[0]]
@@ -187,12 +189,12 @@ def benchmark_named(name: str) -> Benchmark:
     )
 
 
-def recognised(root_name: str, domains: Collection[str], classes: int) -> Benchmark | None:
-    """The benchmark that has all these domains and either the root's name or the number of classes."""
-    # Domain names alone would not do: many a data set has a train and a validation folder.
+def recognise_benchmark(root_name: str, domains: Collection[str], classes: int) -> Benchmark | None:
+    """The benchmark that has all these domains and either the name of the root or the number of classes."""
+    # Domain names are not enough: many data sets have a train and a validation folder.
     for benchmark in BENCHMARKS:
         if domains and all(map(benchmark.domain, domains)):
-            named = known(root_name) == benchmark
+            named = find_benchmark(root_name) == benchmark
             if named or classes == benchmark.classes:
                 return benchmark
     return None

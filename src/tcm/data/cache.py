@@ -1,4 +1,4 @@
-"""Folders that are whole or not there, and small notes beside them."""
+"""Folders that appear whole or not at all, and small notes beside them."""
 
 import errno
 import os
@@ -11,18 +11,20 @@ from pathlib import Path
 
 from tcm.errors import InputError, printable
 
+ON_WINDOWS = os.name == "nt"
+
 
 @contextmanager
-def whole_or_nothing(folder: Path, is_same: Callable[[Path, Path], bool]) -> Iterator[Path]:
-    """A temporary sibling to write into. It takes the name `folder` if the block ends well, and vanishes if not.
+def atomic_folder(folder: Path, is_same: Callable[[Path, Path], bool]) -> Iterator[Path]:
+    """A temporary folder to write into. It is renamed to `folder` when the block ends, and removed if it fails.
 
-    If `is_same(temporary, folder)` when the block ends, the folder that stands there stays.
+    A `folder` that exists by then is replaced, unless `is_same(temporary, folder)`.
     """
     cache = folder.parent
     temporary = cache / f"{_prefix()}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temporary.mkdir(parents=True)
-        _remove_left_over(cache)
+        _remove_abandoned(cache)
         yield temporary
         for file in temporary.iterdir():
             _sync(file)
@@ -31,7 +33,7 @@ def whole_or_nothing(folder: Path, is_same: Callable[[Path, Path], bool]) -> Ite
         _sync(cache)
     except OSError as error:
         reason = error.strerror or str(error)
-        remedy = "make room or give another folder with --data.cache"
+        remedy = "free some space or set `data.cache` to another folder"
         raise InputError(f"cannot write the image cache {printable(cache)}: {reason}; {remedy}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -46,7 +48,7 @@ def read_note(cache: Path, name: str) -> str | None:
 
 
 def write_note(cache: Path, name: str, text: str) -> None:
-    """Keeps a note. A cache that cannot be written to keeps none: notes only save time."""
+    """Saves a note, if the cache can be written: notes only save time."""
     note = cache / "notes" / name
     with suppress(OSError):
         note.parent.mkdir(exist_ok=True)
@@ -63,7 +65,7 @@ def _publish(temporary: Path, folder: Path, is_same: Callable[[Path, Path], bool
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        # Another process may have finished the same first and be reading it. What differs is damaged or stale.
+        # Another process may have written the same folder first and be reading it. One that differs is damaged or old.
         if is_same(temporary, folder):
             return
         aside = temporary.with_name(f"{temporary.name}-old")
@@ -76,8 +78,8 @@ def _prefix() -> str:
     return f".packing-{platform.node()}-"
 
 
-def _remove_left_over(cache: Path) -> None:
-    """Removes the temporary folders of processes of this machine that ended without doing so, such as killed ones."""
+def _remove_abandoned(cache: Path) -> None:
+    """Removes temporary folders of processes on this machine that no longer run, such as killed ones."""
     for folder in cache.glob(f"{_prefix()}*"):
         process = folder.name.removeprefix(_prefix()).split("-")[0]
         if process.isdecimal() and not _is_alive(int(process)):
@@ -85,21 +87,22 @@ def _remove_left_over(cache: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    if os.name == "nt":  # where os.kill can only end a process
+    if ON_WINDOWS:  # os.kill would end the process there; a folder of unknown state stays
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it lives and is another user's
+    except PermissionError:  # it runs as another user
         return True
     return True
 
 
 def _sync(path: Path) -> None:
-    if os.name == "nt":  # which cannot flush a folder, or a file that is open for reading
+    """Waits until a file or folder is on the disk; Windows does so for writable files only."""
+    if ON_WINDOWS and path.is_dir():
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if ON_WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

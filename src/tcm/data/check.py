@@ -1,4 +1,4 @@
-"""Every file of a data set read once, and what is wrong with it."""
+"""Reads every file of a data set once and reports what is wrong."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tcm.data.benchmarks import Benchmark, recognised
+from tcm.data.benchmarks import Benchmark, recognise_benchmark
 from tcm.data.domains import Domain
 from tcm.data.folders import domain_folders, existing_folder, files_below, read_domain
 from tcm.data.images import BadImage, content_hash, decode, is_image
@@ -33,7 +33,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class DomainCheck:
-    """What one domain holds."""
+    """What one domain contains."""
 
     name: str
     root: Path
@@ -46,7 +46,7 @@ class DomainCheck:
 
     @property
     def duplicates(self) -> list[list[str]]:
-        """Groups of paths that hold the same bytes."""
+        """Groups of paths with the same bytes."""
         return [paths for paths in self.hashes.values() if len(paths) > 1]
 
     @property
@@ -62,10 +62,10 @@ class DomainCheck:
 
 @dataclass(frozen=True)
 class Check:
-    """What several domains hold, and in what they differ from a known benchmark."""
+    """What several domains contain, and how they differ from a known benchmark."""
 
     domains: list[DomainCheck]
-    shared: list[list[str]]  # groups of `domain/path` that hold the same bytes in several domains
+    shared: list[list[str]]  # groups of domain/path with the same bytes in several domains
     benchmark: Benchmark | None
     differences: list[str]  # one line each
 
@@ -74,15 +74,26 @@ class Check:
         """Whether a file cannot be read or a known benchmark is not complete."""
         return bool(self.differences or any(domain.bad for domain in self.domains))
 
+    @property
+    def summary(self) -> str:
+        """The result in one or two sentences."""
+        if any(domain.bad for domain in self.domains):
+            return "There are problems, see above. Remove what cannot be read, or train with `data.on_bad_image=skip`."
+        if self.problems:
+            return "There are problems, see above."
+        if self.shared:
+            return "Every image can be read, but the domains share images, so the target is not new data; see above."
+        return "No problems found."
+
 
 def check_root(root: Path, quiet: bool = False) -> Check:
-    """The check of every domain of root/<domain>/<class>/<image>, or of a benchmark that is told by its lists."""
+    """The check of every domain of root/<domain>/<class>/<image>, or of a benchmark with list files."""
     root = existing_folder(root)
     folders = domain_folders(root)
     if not folders:
         raise InputError(f"{printable(root)} has no subfolder with images; <root>/<domain>/<class>/<image> is expected")
     domains = [read_domain(folder) for folder in folders]
-    # ImageCLEF-DA has images outside class folders: its lists tell the classes.
+    # ImageCLEF-DA has images outside class folders: its lists have the classes.
     if any(-1 in domain.labels for domain in domains):
         domains = listed_domains(root) or domains
     return check(domains, root_name=root.name, quiet=quiet)
@@ -93,7 +104,7 @@ def check(domains: Sequence[Domain], root_name: str = "", quiet: bool = False) -
     checks = [check_domain(domain, quiet) for domain in domains]
     images = {domain.name: domain.images for domain in checks}
     classes = {domain.name: domain.class_counts for domain in checks}
-    benchmark = recognised(root_name, images, max(map(len, classes.values()), default=0))
+    benchmark = recognise_benchmark(root_name, images, max(map(len, classes.values()), default=0))
     differences = benchmark.differences(images, classes) if benchmark else []
     return Check(checks, _shared(checks), benchmark, differences)
 
@@ -126,7 +137,7 @@ def check_domain(domain: Domain, quiet: bool = False) -> DomainCheck:
 
 
 def render(result: Check) -> RenderableType:
-    """The check as a table with a row per domain, and a list per kind of finding."""
+    """The check as a table with one row per domain, and one list per kind of finding."""
     table = Table("domain", "images", "classes", "largest class", "smallest class", "sizes: smallest, median, largest")
     for domain in result.domains:
         table.add_row(*map(Text, _row(domain)))
@@ -140,16 +151,6 @@ def render(result: Check) -> RenderableType:
     parts += _list("not as published", result.differences)
     if result.benchmark and not result.differences:
         parts.append(Text(f"The numbers of images and classes are those of {result.benchmark.name}."))
-    if result.problems:
-        unread = any(domain.bad for domain in result.domains)
-        remedy = " Remove what cannot be read, or train with --data.on-bad-image skip." if unread else ""
-        parts.append(Text(f"There are problems, see above.{remedy}"))
-    elif result.shared:
-        parts.append(
-            Text("Every image can be read, but the domains share images: the target is not unseen, see above.")
-        )
-    else:
-        parts.append(Text("No problems found."))
     return Group(*parts)
 
 
@@ -172,7 +173,7 @@ def _shared(checks: Sequence[DomainCheck]) -> list[list[str]]:
 def _row(domain: DomainCheck) -> list[str]:
     largest, smallest = domain.largest_class, domain.smallest_class
     classes = [f"{printable(found[0])} ({found[1]})" if found else "-" for found in (largest, smallest)]
-    # Where all images are of one size, it is said once.
+    # One size if all images have the same.
     alike = domain.sizes is not None and domain.sizes[0] == domain.sizes[2]
     sizes = ", ".join(map(str, domain.sizes[:1] if alike else domain.sizes)) if domain.sizes else "-"
     count = str(len(domain.class_counts)) if domain.class_counts else "no labels"

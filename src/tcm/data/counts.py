@@ -1,4 +1,4 @@
-"""How many images of each class the field's benchmarks have: a line a class, a column a domain."""
+"""How many images each class of the benchmarks has: one line per class, one column per domain."""
 
 ClassCounts = tuple[tuple[str, int], ...]  # classes in the order of their names
 
@@ -78,7 +78,7 @@ Trash_Can 21 53 93 81
 Webcam 16 40 98 49
 """
 
-# c, i and p alike
+# each of c, i and p
 IMAGE_CLEF = """
 aeroplane 50
 bike 50

@@ -1,15 +1,15 @@
-"""The built-in data: real handwritten digits in two domains made by a known structural causal model.
+"""The built-in data: real handwritten digits in two domains, rendered by a known structural causal model.
 
-scikit-learn's 1,797 digits are split in two disjoint halves; each image is rendered at 32 x 32 from the digit and
-four style factors, named as in Figure 4 of the paper. Each factor has its own distribution in each domain. In the
-source the colour temperature is also an effect of the class (as "background" is in Figure 1), in the target it is
-not: a classifier that reads the colour instead of the shape does well in the source and fails in the target.
+scikit-learn's 1,797 digits are split into two disjoint halves; each image is rendered at 32 x 32 from the digit and
+four style factors, named as in TCM Figure 4. Each factor has its own distribution in each domain. In the source the
+colour temperature is also an effect of the class (as "background" is in TCM Figure 1), in the target it is not: a
+classifier that uses the colour instead of the shape does well in the source and fails in the target.
 
     class ----------> temperature (source only)
     domain ---------> brightness, exposure, temperature, sharpness
     digit, factors -> image
 
-The factors of every image are stored beside it. They are for measuring; no method sees them.
+The factors of every image are stored with it. They are for evaluation; no method sees them.
 """
 
 import hashlib
@@ -35,11 +35,11 @@ class Digits(NamedTuple):
     images: NDArray[np.uint8]  # [n, 32, 32, 3]
     labels: NDArray[np.int64]  # [n]
     factors: Array  # [n, 4], in the order of FACTORS; a sharpness of 0 is crisp and -2 a blur of two pixels
-    numbers: NDArray[np.int64]  # [n], which of scikit-learn's digits each image shows
+    numbers: NDArray[np.int64]  # [n], the index of each digit in scikit-learn's data set
 
 
 class Normal(NamedTuple):
-    """A normal distribution, cut off below."""
+    """A normal distribution, clipped from below."""
 
     mean: float
     sd: float
@@ -50,12 +50,12 @@ class Normal(NamedTuple):
         return np.maximum(rng.normal(self.mean, self.sd, count), self.lowest)
 
 
-# P(U | S): what the domains differ in. Source temperature is an effect of the class, see `sample_factors`.
+# P(U | S): in what the domains differ. The source temperature is an effect of the class, see `sample_factors`.
 BRIGHTNESS = {"source": Normal(0.0, 0.06), "target": Normal(0.12, 0.08)}
 EXPOSURE = {"source": Normal(1.0, 0.10, 0.2), "target": Normal(0.6, 0.12, 0.2)}
 BLUR = {"source": Normal(0.3, 0.15, 0.0), "target": Normal(1.4, 0.4, 0.0)}
 TEMPERATURE_IN_TARGET = Normal(0.5, 0.5)
-CONFOUNDED = 0.9  # the share of source images whose temperature follows the class
+CONFOUNDED = 0.9  # share of source images whose temperature follows the class
 
 
 def sample_factors(labels: NDArray[np.int64], side: Side, rng: np.random.Generator) -> Array:
@@ -75,7 +75,7 @@ def sample_factors(labels: NDArray[np.int64], side: Side, rng: np.random.Generat
 
 
 def class_order() -> NDArray[np.int64]:
-    """Which step of the temperature scale each class has in the source: a fixed shuffle of 0 to 9."""
+    """The rank of each class on the temperature scale of the source: a fixed shuffle of 0 to 9."""
     return np.random.default_rng(DATA_SEED).permutation(len(CLASSES))
 
 
@@ -95,7 +95,7 @@ def render(digits: Array, factors: Array, noise: Array) -> NDArray[np.uint8]:
 
 
 def domain(side: Side, style: Side | None = None) -> Digits:
-    """The built-in domain. With `style`, its digits in the other domain's style: the labelled ceiling uses that."""
+    """The built-in domain; with `style`, its digits in the style of that domain, as digits-ceiling has them."""
     bare, labels, numbers = shapes(side)
     rng = np.random.default_rng([DATA_SEED, ("source", "target").index(side), style not in (None, side)])
     factors = sample_factors(labels, style or side, rng)
@@ -104,8 +104,8 @@ def domain(side: Side, style: Side | None = None) -> Digits:
 
 
 def shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Digits [n, 32, 32] of one half of scikit-learn's set, their labels, and their numbers in that set."""
-    # Imported here: scikit-learn takes a second, and packed digits do without it.
+    """The digits [n, 32, 32] of one domain, their labels [n], and their indices [n] in scikit-learn's data set."""
+    # Imported here: scikit-learn takes a second to load, and packed digits do not need it.
     from scipy.ndimage import zoom
     from sklearn.datasets import load_digits
 
@@ -120,5 +120,5 @@ def shapes(side: Side) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
 
 
 def fingerprint() -> str:
-    """Changes whenever this file does, so that packed digits are never stale."""
+    """A hash of this file, so that packed digits are never out of date."""
     return hashlib.blake2b(Path(__file__).read_bytes(), digest_size=6).hexdigest()

@@ -13,7 +13,7 @@ from tcm.errors import InputError, printable
 
 TargetLabels = Literal["auto", "ignore"]
 
-IGNORE_REMEDY = "pass --data.target-labels ignore to read the target without labels"
+IGNORE_REMEDY = "set `data.target_labels=ignore` to read the target without labels"
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,6 @@ class Domain:
     classes: tuple[str, ...]
 
     @property
-    def labelled(self) -> bool:
-        """Whether the class of every image is known."""
-        return all(label >= 0 for label in self.labels)
-
-    @property
     def class_names(self) -> list[str | None]:
         """The class of every image by name, None where unknown."""
         return [self.classes[label] if label >= 0 else None for label in self.labels]
@@ -39,7 +34,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of one domain with the class names that stand on disk, before two domains are matched."""
+    """The images of one domain with the class names found on disk, before two domains are matched."""
 
     name: str
     where: Path  # the folder or list file, for messages
@@ -48,7 +43,7 @@ class Listing:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The class names that occur, numbers in order of value, else sorted by name."""
+        """The class names that occur, sorted; numbers by value."""
         return tuple(sorted({name for _, name in self.entries if name is not None}, key=class_order))
 
     @property
@@ -61,7 +56,7 @@ class Listing:
         return Listing(self.name, self.where, self.root, tuple((path, None) for path, _ in self.entries))
 
     def domain(self, classes: tuple[str, ...], own_names: dict[str, str] | None = None) -> Domain:
-        """The domain with labels that index `classes`; `own_names` translates this listing's names to those."""
+        """The domain with labels that index `classes`; `own_names` maps this listing's class names to those."""
         number = {name: index for index, name in enumerate(classes)} | {None: -1}
         renamed = own_names or {}
         entries = sorted(self.entries, key=lambda entry: entry[0])
@@ -70,27 +65,27 @@ class Listing:
 
 
 def plain_name(name: str) -> str:
-    """The name without what spellings differ in: case, spaces, underscores, hyphens, forms of accents."""
+    """The name without case, spaces, underscores and hyphens, with accents in one form, to compare spellings."""
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name)).casefold()
 
 
-def shortened(names: Collection[str], limit: int = 8) -> str:
-    """The names as one enumeration, cut after `limit` of them."""
+def joined_names(names: Collection[str], limit: int = 8) -> str:
+    """The first `limit` names with commas, and how many more there are."""
     first = ", ".join(printable(name) for name in list(names)[:limit])
     return first if len(names) <= limit else f"{first} and {len(names) - limit} more"
 
 
-def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
+def match_classes(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     """The two domains with labels that index the source's classes; the target's classes are matched by name."""
     classes = source.classes
     if len(classes) < 2:
         raise InputError(
-            f"the source {printable(source.where)} has only one class, {shortened(classes)}; give two or more"
+            f"the source {printable(source.where)} has only one class, {joined_names(classes)}; give two or more"
         )
     counts = source.class_counts
     alone = [name for name in classes if counts[name] == 1]
     if alone:
-        found = f"has a single image of {len(alone)} of its {len(classes)} classes: {shortened(alone)}"
+        found = f"has a single image of {len(alone)} of its {len(classes)} classes: {joined_names(alone)}"
         warnings.warn(
             f"the source {printable(source.where)} {found}; a class should have more", UserWarning, stacklevel=3
         )
@@ -98,23 +93,23 @@ def matched(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     unknown = [name for name in target.classes if name not in own_names]
     missing = [name for name in classes if name not in own_names.values()]
     if unknown:
-        lacking = f"; it has none of the source's {shortened(missing)}" if missing else ""
+        lacking = f"; it has no images of the source's {joined_names(missing)}" if missing else ""
         raise InputError(
             f"the target {printable(target.where)} has classes that the source {printable(source.where)} does not have"
-            f": {shortened(unknown)}{lacking}; rename or remove them, or {IGNORE_REMEDY}"
+            f": {joined_names(unknown)}{lacking}; rename or remove them, or {IGNORE_REMEDY}"
         )
     if target.classes and missing:
-        found = f"has no images of {len(missing)} of the {len(classes)} source classes: {shortened(missing)}"
+        found = f"has no images of {len(missing)} of the {len(classes)} source classes: {joined_names(missing)}"
         warnings.warn(f"the target {printable(target.where)} {found}", UserWarning, stacklevel=3)
     return source.domain(classes), target.domain(classes, own_names)
 
 
 def same_name(name: str, options: Collection[str]) -> list[str]:
-    """The options that are this name: the exact one, else all that differ from it in spelling only."""
+    """Those of the options that have this name: the exact one, else all that differ in spelling only."""
     return [name] if name in options else [option for option in options if plain_name(option) == plain_name(name)]
 
 
 def class_order(name: str) -> tuple[bool, int, str]:
-    """By which classes are sorted: numbers by value, then names."""
+    """The key by which classes are sorted: numbers by value, then names."""
     is_number = re.fullmatch(r"-?[0-9]+", name) is not None
     return (not is_number, int(name) if is_number else 0, name)

@@ -1,8 +1,8 @@
-"""The four style factors of a digit image, estimated from its pixels: what a mechanism moved, and by how much.
+"""The four style factors of a digit image, estimated from its pixels: which of them a mechanism changes, and how much.
 
-The estimators are linear in a few statistics of an image and are fitted to digits rendered with factors drawn far
-wider than either domain's, so that they hold for images of both domains and for what lies between. Validated
-against the stored factors of the built-in data, which they never saw.
+The estimators are quadratic in a few statistics of an image. They are fitted to digits rendered with a wider range of
+factors than either domain has, so that they hold for both domains and for images in between. The tests compare them
+with the stored factors of the built-in data, to which they were not fitted.
 """
 
 from functools import lru_cache
@@ -14,10 +14,10 @@ from tcm.data import digits
 
 Array = NDArray[np.float64]
 
-# The ranges of the factors from which the estimators learn, in the order of digits.FACTORS.
+# The ranges of the factors to which the estimators are fitted, in the order of digits.FACTORS.
 LOW = np.array([-0.25, 0.3, -1.5, -2.6])
 HIGH = np.array([0.4, 1.4, 1.5, 0.0])
-RENDERED = 4000
+RENDERED = 4000  # images to which they are fitted
 RIDGE = 1e-4
 
 
@@ -28,11 +28,11 @@ def estimated_factors(images: NDArray[np.uint8]) -> Array:
 
 
 def statistics(images: NDArray[np.uint8]) -> Array:
-    """What the estimators look at: [n, 12] levels, spreads, colour and edges of each image."""
+    """The inputs of the estimators [n, 12]: levels, spreads, colour and edges of each image."""
     from scipy.ndimage import gaussian_filter
 
     x = images.astype(np.float64) / 255
-    # The margin of two pixels never shows the digit: it holds the background's level and its colour.
+    # The margin of two pixels never shows the digit: it has the level and the colour of the background.
     margin = np.concatenate([x[:, :2].reshape(len(x), -1, 3), x[:, -2:].reshape(len(x), -1, 3)], axis=1).mean(axis=1)
     red, green, blue = x.mean(axis=(1, 2)).T
     smooth = gaussian_filter(x[..., 1], (0, 1, 1))

@@ -11,10 +11,10 @@ from tcm.data.domains import (
     Domain,
     Listing,
     TargetLabels,
-    matched,
+    joined_names,
+    match_classes,
     plain_name,
     same_name,
-    shortened,
 )
 from tcm.data.images import is_image
 from tcm.errors import InputError, printable
@@ -23,10 +23,10 @@ LAYOUT = "one subfolder per class is expected, <folder>/<class>/<image>"
 
 
 def files_below(folder: Path) -> Iterator[str]:
-    """Every file below the folder as a relative POSIX path; a folder that links lead to twice is read once."""
+    """Every file below the folder as a relative POSIX path; a folder that is linked to twice is read once."""
     real = folder.resolve()
     seen = {_identity(parent) for parent in (real, *real.parents)}
-    for where, subfolders, files in os.walk(folder, followlinks=True, onerror=_refuse):
+    for where, subfolders, files in os.walk(folder, followlinks=True, onerror=_raise_unreadable):
         below = "" if where == str(folder) else f"{Path(where).relative_to(folder).as_posix()}/"
         yield from (below + name for name in sorted(files))
         identities = {_identity(Path(where, name)): name for name in sorted(subfolders, reverse=True)}
@@ -45,7 +45,7 @@ def domain_folders(root: Path) -> list[Path]:
     try:
         folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
-        _refuse(error)
+        _raise_unreadable(error)
     return [folder for folder in folders if any(map(is_image, files_below(folder)))]
 
 
@@ -58,7 +58,7 @@ def existing_folder(folder: Path) -> Path:
     except NotADirectoryError:
         raise InputError(f"{printable(folder)} is a file; give the folder that holds the images") from None
     except OSError as error:
-        _refuse(error)
+        _raise_unreadable(error)
 
 
 def read_folder(folder: Path) -> Listing:
@@ -66,7 +66,7 @@ def read_folder(folder: Path) -> Listing:
     folder = existing_folder(folder)
     paths = images_below(folder)
     if not paths:
-        found = "holds files, but no images" if any(files_below(folder)) else "is empty"
+        found = "has files, but no images" if any(files_below(folder)) else "is empty"
         raise InputError(
             f"{printable(folder)} {found}; put images there (jpg, png, webp, bmp, gif, tif) or give another"
         )
@@ -78,13 +78,13 @@ def read_folder(folder: Path) -> Listing:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """The names of its class subfolders, of those without images too."""
+    """The names of the class subfolders, also of those without images."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     return class_folders(folder / "images") if names == ["images"] else names
 
 
 def read_domain(folder: Path) -> Domain:
-    """One folder on its own: labels are those of its own class subfolders, -1 for images directly in it."""
+    """One folder as a domain: labels are its own class subfolders, -1 for images directly in it."""
     listing = read_folder(folder)
     return listing.domain(listing.classes)
 
@@ -103,13 +103,13 @@ def read_plain_folders(
         if loose and listing.classes:
             found = f"{printable(listing.where)} has class subfolders and also {len(loose)} images outside them"
             raise InputError(f"{found}, the first is {printable(loose[0])}; move or remove those{remedy}")
-    return matched(source, target)
+    return match_classes(source, target)
 
 
 def read_benchmark_folders(
     root: Path, source: str, target: str, target_labels: TargetLabels = "auto"
 ) -> tuple[Domain, Domain]:
-    """Two domains of root/<domain>/<class>/<image>; names match whatever their case, spaces and underscores."""
+    """Two domains of root/<domain>/<class>/<image>; names match in any case, with or without spaces and underscores."""
     root = existing_folder(root)
     folders = {folder.name: folder for folder in domain_folders(root)}
     if not folders:
@@ -122,11 +122,10 @@ def _named_folder(root: Path, folders: dict[str, Path], name: str) -> Path:
     if len(found) == 1:
         return folders[found[0]]
     if found:
-        raise InputError(
-            f'"{printable(name)}" fits several domains of {printable(root)}: {shortened(found)}; give one of these'
-        )
+        several = f"{printable(root)}: {joined_names(found)}"
+        raise InputError(f'"{printable(name)}" matches several domains of {several}; give one of these')
     near = _nearest_first(name, list(folders))
-    raise InputError(f'{printable(root)} has no domain "{printable(name)}"; it has {shortened(near)}')
+    raise InputError(f'{printable(root)} has no domain "{printable(name)}"; it has {joined_names(near)}')
 
 
 def _nearest_first(name: str, options: Sequence[str]) -> list[str]:
@@ -138,11 +137,11 @@ def _identity(folder: Path) -> tuple[int, int]:
     try:
         status = folder.stat()
     except OSError as error:
-        _refuse(error)
+        _raise_unreadable(error)
     return status.st_dev, status.st_ino
 
 
-def _refuse(error: OSError) -> NoReturn:
+def _raise_unreadable(error: OSError) -> NoReturn:
     reason = error.strerror or str(error)
     raise InputError(
         f"cannot read the folder {printable(error.filename)}: {reason}; check its name and permissions"

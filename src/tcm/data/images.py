@@ -4,25 +4,16 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 # An image of this many pixels takes 300 MB decoded. A header that claims more is refused before any decoding.
 MAX_PIXELS = 100_000_000
-
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class BadImage(Exception):
@@ -37,14 +28,13 @@ def is_image(path: str) -> bool:
 
 
 def decode(path: Path) -> Image.Image:
-    """The first frame of the file, upright, as 8-bit RGB; transparency is laid on white."""
+    """The first frame of the file, upright, as 8-bit RGB; transparent parts become white."""
     _require_content(path)
     try:
         with Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImage(_too_large(f"{image.width} x {image.height}"))
-            orientation = _orientation(image)
-            pixels = _to_rgb(image)
+            return upright_rgb(image)
     except BadImage:
         raise
     except Image.DecompressionBombError as error:
@@ -53,12 +43,19 @@ def decode(path: Path) -> Image.Image:
         raise BadImage("not an image of a known format") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
         raise BadImage(_reason(error)) from error
-    return pixels.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else pixels
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """The image's current frame, upright, as 8-bit RGB; transparency is laid on white."""
+    image.load()
+    with suppress(Exception):  # damaged metadata does not make the pixels unreadable
+        image = ImageOps.exif_transpose(image)
+    return _to_rgb(image)
 
 
 def resized(image: Image.Image, size: int) -> np.ndarray:
-    """The image as a uint8 array [size, size, 3]: bicubic, aspect not kept, as the field's protocol does."""
-    # No JPEG draft mode: it halves in the DCT domain, which changes the pixels that a benchmark is measured on.
+    """The image as a uint8 array [size, size, 3]: bicubic, aspect ratio not kept, as is usual for the benchmarks."""
+    # No JPEG draft mode: it downsamples in the DCT domain, which changes the pixels.
     return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
 
 
@@ -79,7 +76,7 @@ def _require_content(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise BadImage(_reason(error)) from error
-    # Opening a pipe that is named like an image would wait for ever.
+    # Opening a pipe that is named like an image would wait forever.
     if not stat.S_ISREG(status.st_mode):
         raise BadImage("not a regular file")
     if status.st_size == 0:
@@ -93,13 +90,6 @@ def _reason(error: Exception) -> str:
 
 def _too_large(found: str) -> str:
     return f"the header claims {found} pixels, the limit is {MAX_PIXELS // 1_000_000} megapixels"
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        return image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # damaged metadata does not make the pixels unreadable
-        return 1
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -116,7 +106,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _white(values: np.ndarray, smallest: int) -> float:
-    # Files of 32 bits do not say which value is white: it is the least usual one that no pixel exceeds.
+    # Files of 32 bits do not say which value is white: take the smallest usual one that no pixel exceeds.
     top = float(values.max())
     return next((white for white in (1, 255, 65535) if smallest <= white and top <= white), top)
 

@@ -1,11 +1,11 @@
-"""List files, one image a line as `relative/path label`, to domains. No image is opened here."""
+"""List files with one line `relative/path label` per image, to domains. No image is opened here."""
 
 import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tcm.data.domains import Domain, Listing, TargetLabels, matched
+from tcm.data.domains import Domain, Listing, TargetLabels, match_classes
 from tcm.data.images import is_image
 from tcm.errors import InputError, printable
 
@@ -32,23 +32,23 @@ def read_lists(
         source, target = [_normal(line) for line in source], [_normal(line) for line in target]
         count = _class_count(source_list, source)
         _require_range(target_list, [line for line in target if _is_integer(line.label)], count)
-    return matched(_listing(source_list, root, source), _listing(target_list, root, target))
+    return match_classes(_listing(source_list, root, source), _listing(target_list, root, target))
 
 
 def read_list(list_file: Path, root: Path | None = None) -> Listing:
-    """One list file on its own, with its labels as they stand in it, numbers without leading zeros."""
+    """One list file on its own, with the labels that it has, numbers without leading zeros."""
     return _listing(list_file, root, [_normal(line) for line in _lines(list_file, root)])
 
 
 def first_path(list_file: Path) -> str:
-    """The path of the first image that the list names."""
+    """The path of the first image in the list."""
     text = _texts(list_file)[0][1]
     return text if is_image(text) else text.rsplit(maxsplit=1)[0]
 
 
 def domain_name(list_file: Path) -> str:
-    """The domain that a list is named for: c of cList.txt, amazon of amazon_list.txt, its folder of image_list.txt."""
-    # VisDA-2017 has an image_list.txt in the folder of each domain, so the folder is what tells them apart.
+    """The domain that a list is named after: c for cList.txt, amazon for amazon_list.txt, image_list.txt's folder."""
+    # VisDA-2017 has an image_list.txt in the folder of each domain.
     if list_file.stem == "image_list":
         return list_file.absolute().parent.name
     return re.sub("[_-]?list$", "", list_file.stem, flags=re.I) or list_file.stem
@@ -63,7 +63,7 @@ def _lines(list_file: Path, root: Path | None) -> list[ListEntry]:
     start = str(folder)
     for line in lines:
         if not os.path.isfile(os.path.join(start, line.path)):
-            remedy = "correct the line, or give the folder that paths are relative to: --data.root, of tcm bench --root"
+            remedy = "correct the line, or set `data.root` to the folder that paths are relative to"
             raise InputError(f"{_place(list_file, line)}: there is no file {printable(folder / line.path)}; {remedy}")
     return lines
 
@@ -79,7 +79,7 @@ def _texts(list_file: Path) -> list[tuple[int, str]]:
     numbered = [(number, line.strip()) for number, line in enumerate(content.split("\n"), 1)]
     texts = [(number, text) for number, text in numbered if text and not text.startswith("#")]
     if not texts:
-        raise InputError(f"the list {printable(list_file)} names no images; write one `relative/path label` a line")
+        raise InputError(f"the list {printable(list_file)} names no images; write one `relative/path label` per line")
     return texts
 
 
@@ -87,7 +87,7 @@ def _labelled(list_file: Path, number: int, text: str) -> ListEntry:
     path, *label = text.rsplit(maxsplit=1)
     if not label or is_image(text):
         raise InputError(
-            f"{printable(list_file)}, line {number} has no label, other lines have one; add it: {printable(text)}"
+            f"{printable(list_file)}, line {number} has no label, but other lines have one; add it: {printable(text)}"
         )
     return ListEntry(number, path, label[0])
 
@@ -102,7 +102,7 @@ def _normal_path(path: str) -> str:
 
 
 def _class_count(list_file: Path, source: list[ListEntry]) -> int:
-    """How many classes the source's integer labels make; they must be 0, 1, ... without a gap."""
+    """The number of classes of a source with integer labels, which must be 0, 1, ... without a gap."""
     found = {int(line.label or 0) for line in source}
     _require_range(list_file, source, len(found))
     return len(found)
@@ -112,7 +112,7 @@ def _require_range(list_file: Path, lines: list[ListEntry], count: int) -> None:
     for line in lines:
         if not 0 <= int(line.label or 0) < count:
             found = f"label {line.label} is out of range"
-            remedy = f"the source has {count} different labels, so labels are 0 to {count - 1}; number them so"
+            remedy = f"the source has {count} different labels; number them 0 to {count - 1}"
             raise InputError(f"{_place(list_file, line)}: {found}; {remedy}")
 
 

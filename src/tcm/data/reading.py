@@ -1,4 +1,4 @@
-"""Many files read at once, in order, with progress shown."""
+"""Many files read in parallel, in order, with progress shown."""
 
 import os
 from collections import deque
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WORKERS = min(32, os.cpu_count() or 1)
-# Enough that no thread waits for the reader of the results, few enough that the results stay small in memory.
+# Enough that no thread waits, few enough that the results take little memory.
 IN_FLIGHT = 4 * WORKERS
 
 
@@ -21,7 +21,7 @@ def read_all(
     read: Callable[[Item], Result], items: Sequence[Item], title: str, *, quiet: bool = False
 ) -> Generator[Result]:
     """read(item) of every item, in the order of the items, computed in threads while progress is shown."""
-    # Threads, not processes: Pillow and the hashes release the interpreter's lock.
+    # Threads, not processes: Pillow and the hashes release the GIL.
     pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="read")
     coming = iter(items)
     pending: deque[Future[Result]] = deque(pool.submit(read, item) for item in islice(coming, IN_FLIGHT))

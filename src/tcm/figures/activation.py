@@ -1,4 +1,4 @@
-"""Where two runs look in the same images: Figure 8 of the paper."""
+"""Activation maps of two runs on the same images, as in TCM Figure 8."""
 
 import numpy as np
 import torch
@@ -15,12 +15,12 @@ from tcm.figures.svg import INK, PALETTE, shortened, visible
 _CELL, _GAP = 1.25, 0.07  # inches that a cell takes; of it, between images
 _LEFT, _HEAD, _FOOT = 1.0, 0.55, 0.42  # cells on the left of the images, above and below them
 _BETWEEN = 0.3  # cells between the runs and the views
-# By opacity over a grey image: neither colours nor a good eye for them are needed to see where it is strong.
+# By opacity over a grey image, so that strength does not depend on seeing colours.
 _HEAT = LinearSegmentedColormap.from_list("heat", [(*to_rgb(PALETTE[1]), 0.0), (*to_rgb(PALETTE[1]), 0.85)])
 
 
 def activation_figure(found: ActivationComparison) -> Figure:
-    """A row an image: the image, where each run sees its class, and of a run with several views each view's part."""
+    """One row per image: the image, the map of each run, and for a run with several views the map of each view."""
     rows, several = len(found.true), [run for run in found.runs if len(run.views) > 1]
     columns = 1 + len(found.runs) + sum(len(run.views) for run in several)
     width, height = _LEFT + columns + _BETWEEN * (len(several) + 1), _HEAD + rows + 0.28 * rows + _FOOT
@@ -38,8 +38,8 @@ def activation_figure(found: ActivationComparison) -> Figure:
         _draw_views(axes, run, left)
         left += len(run.views) + _BETWEEN
     note = (
-        "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the strongest). No colour: "
-        "nothing in the image does."
+        "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the maximum). No colour: "
+        "nothing in the image speaks for it."
     )
     _write(axes, 0, height - _HEAD - 0.3, note, size=8, ha="left")
     _write(axes, 0, height - _HEAD - 0.12, found.counts, size=8, ha="left")
@@ -53,10 +53,10 @@ def _draw_image(axes: Axes, run: Maps) -> None:
 
 
 def _draw_combined(axes: Axes, run: Maps, true: list[str], left: float) -> None:
-    # The folder, which tells runs of one method apart, below: both together are wider than the cell.
-    method, _, folder = visible(run.title).removesuffix(")").partition(" (")
-    _write(axes, left + 0.5, -0.27 if folder else -0.12, shortened(method, 14), size=10, weight="bold")
-    _write(axes, left + 0.5, -0.09, shortened(folder, 20), size=7.5)
+    # What tells runs of one method apart is below it: both together are wider than the cell.
+    method, _, details = visible(run.title).partition(", ")
+    _write(axes, left + 0.5, -0.27 if details else -0.12, shortened(method, 14), size=10, weight="bold")
+    _write(axes, left + 0.5, -0.09, shortened(details, 20), size=7.5)
     for row, (image, heat) in enumerate(zip(run.views[0], run.combined, strict=True)):
         _show(axes, image, left, row, heat / max(heat.max(), 1e-12))
         mark = "" if not true[row] else ("✓ " if run.predicted[row] == true[row] else "✗ ")
@@ -64,7 +64,7 @@ def _draw_combined(axes: Axes, run: Maps, true: list[str], left: float) -> None:
 
 
 def _draw_views(axes: Axes, run: Maps, left: float) -> None:
-    """The views, on one scale in a row: a view that adds little is pale."""
+    """The views of an image, on one scale: a view that adds little is pale."""
     heads = ["$x$", *(f"$\\hat{{x}}_{{{number}}}$" for number in range(1, len(run.views)))]
     _write(axes, left + len(heads) / 2, -0.4, f"parts of {shortened(visible(run.title), 14 * len(heads))}", size=9)
     strongest = run.maps.max(axis=(0, 2, 3)).clip(min=1e-12)
@@ -75,7 +75,7 @@ def _draw_views(axes: Axes, run: Maps, left: float) -> None:
 
 
 def _show(axes: Axes, image: NDArray[np.uint8], left: float, row: int, heat: NDArray[np.float32] | None = None) -> None:
-    """The image in its cell or, with a map in [0, 1], the image in pale grey under it."""
+    """The image in its cell; with a map in [0, 1], the map over the image in pale grey."""
     side = 1 - _GAP
     x, y = left + _GAP / 2, _top(row) + _GAP / 2
     place = {"extent": (x, x + side, y + side, y), "aspect": "auto"}
@@ -86,7 +86,7 @@ def _show(axes: Axes, image: NDArray[np.uint8], left: float, row: int, heat: NDA
     else:
         grey = image.mean(axis=2) / 255
         axes.imshow(0.5 + 0.5 * grey, cmap="gray", vmin=0, vmax=1, interpolation=method, **place)
-        large = enlarged(heat, image.shape[0])
+        large = upsampled(heat, image.shape[0])
         axes.imshow(_HEAT(large), interpolation="nearest", **place)
         if large.max() > 0.5 > large.min():
             at = (np.arange(len(large)) + 0.5) / len(large) * side
@@ -94,8 +94,8 @@ def _show(axes: Axes, image: NDArray[np.uint8], left: float, row: int, heat: NDA
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def enlarged(heat: NDArray[np.float32], side: int) -> NDArray[np.float32]:
-    """The map [height, width], smoothly, as large as the image."""
+def upsampled(heat: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+    """The map [height, width], interpolated to the size of the image."""
     return F.interpolate(torch.from_numpy(heat)[None, None], (side, side), mode="bilinear")[0, 0].numpy()
 
 

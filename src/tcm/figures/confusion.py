@@ -15,9 +15,9 @@ _LONGEST_NAME = 22
 
 
 def confusion_figure(matrix: np.ndarray, classes: Sequence[str]) -> Figure:
-    """A heatmap of `matrix` [true, predicted], which holds counts; the shade is the share of the true class.
+    """A heatmap of the counts in `matrix` [true, predicted]; the shade is the share of the true class.
 
-    Cells show their counts for up to 20 classes; names stand along the axes for up to 80.
+    Up to 20 classes the cells show their counts, up to 80 the axes have the names of the classes.
     """
     count = len(classes)
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
@@ -25,7 +25,7 @@ def confusion_figure(matrix: np.ndarray, classes: Sequence[str]) -> Figure:
     figure = Figure(figsize=(side + 0.6, side), layout="constrained")
     axes = figure.add_subplot()
     style_axes(axes)
-    # The square root lifts rare confusions out of the background.
+    # The square root makes rare confusions visible.
     axes.imshow(SHADES(np.sqrt(shares)), interpolation="none", aspect="equal")
     axes.set_xlabel("predicted class", color=INK, fontsize=9)
     axes.set_ylabel("true class", color=INK, fontsize=9)

@@ -1,4 +1,4 @@
-"""Learning curves: one small figure per quantity, every run, or the mean of several, a line in it."""
+"""Learning curves: one small figure per quantity, with one line per run or per mean over seeds."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from tcm.figures.svg import INK, PALETTE, style_axes, visible
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
 
-_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "dead", "k", "head/lost"}
-# What `wins_figure` and `distances_figure` draw together, and selection scores: the page tells what they choose.
-_ELSEWHERE = ("wins/", "class_wins/", "standing/", "frechet/", "select/")
-_LEAST_RANGE = 0.02  # of an accuracy axis: a hundredth of a percent is no event
+_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "unused", "k", "head/lost"}
+# `wins_figure` and `distances_figure` draw these, and the page has a table of selection scores.
+_ELSEWHERE = ("wins/", "class_wins/", "usage/", "frechet/", "select/")
+_LEAST_RANGE = 0.02  # of an accuracy axis, so that tiny changes look small
 _LONG = 26  # letters of a label beyond which two do not fit side by side
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -31,9 +31,9 @@ _NAMES = {
 
 
 def learning_curves(histories: Mapping[str, History]) -> dict[str, Figure]:
-    """One figure per logged quantity by title, accuracies first; `histories` maps a run's label to its rows.
+    """One figure per logged quantity, by title, accuracies first; `histories` maps the label of a run to its rows.
 
-    A single run has its accuracies together in one figure. Quantities that no row holds have no figure.
+    The accuracies of a single run are in one figure.
     """
     keys = _drawn_keys(row for history in histories.values() for row in history)
     figures: dict[str, Figure] = {}
@@ -50,7 +50,7 @@ def learning_curves(histories: Mapping[str, History]) -> dict[str, Figure]:
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean over a centred window, which shrinks at both ends; as long as `values`."""
+    """The mean over a centred window, which is smaller at both ends; as long as `values`."""
     kernel = np.ones(window)
     return np.convolve(values, kernel, "same") / np.convolve(np.ones_like(values), kernel, "same")
 
@@ -71,9 +71,9 @@ def _name(key: str) -> str:
 def curves_figure(
     series: Series, *, percent: bool, along: str = "step", up: str = "", ticks: Sequence[int] = ()
 ) -> Figure:
-    """The figure of these lines. A line's style is its place in `series`, so a run looks alike in every figure.
+    """The figure of these lines. The style of a line depends on its place in `series`: a run looks the same everywhere.
 
-    `along` and `up` name the axes; `ticks` are all the places along that are marked, if not even ones.
+    `along` and `up` are the labels of the axes; `ticks` are the only marks on the horizontal axis, if given.
     """
     drawn = {label: index for index, (label, line) in enumerate(series.items()) if len(line.at)}
     banded = any(line.deviation is not None for line in series.values())
@@ -83,7 +83,7 @@ def curves_figure(
     figure = Figure(figsize=(4.6, 2.7 + 0.2 * rows), layout="constrained")
     axes = figure.add_subplot()
     style_axes(axes)
-    lines = [drawn_line(axes, index, *series[label]) for label, index in drawn.items()]
+    lines = [draw_line(axes, index, *series[label]) for label, index in drawn.items()]
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
     axes.set_xlabel(along, color=INK, fontsize=8.5)
     axes.set_ylabel(up, color=INK, fontsize=8.5)
@@ -101,7 +101,7 @@ def curves_figure(
 
 
 def mark_percent(axes: Axes) -> None:
-    """Shares as percentages up the axis, over no less than two of them."""
+    """Shows shares as percentages on the vertical axis, over a range of at least two."""
     low, high = axes.get_ylim()
     if high - low < _LEAST_RANGE:
         axes.set_ylim((low + high - _LEAST_RANGE) / 2, (low + high + _LEAST_RANGE) / 2)
@@ -119,10 +119,10 @@ def _write_legend(
         text.set_parse_math(False)
 
 
-def drawn_line(
+def draw_line(
     axes: Axes, index: int, steps: np.ndarray, values: np.ndarray, deviation: np.ndarray | None = None
 ) -> Line2D:
-    """The line in the axes, in the colour, style and marker of that number; smoothed if it is long."""
+    """Draws the line in the colour, style and marker of that index; smoothed if it is long."""
     color = PALETTE[index % len(PALETTE)]
     if deviation is not None:
         axes.fill_between(steps, values - deviation, values + deviation, color=color, alpha=0.18, linewidth=0)

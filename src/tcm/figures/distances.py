@@ -1,4 +1,4 @@
-"""How near the mechanisms carry images to the other domain over the steps of stage 1, where the run watched it."""
+"""Frechet distances of transported images to the other domain over the steps of stage 1."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tcm.analysis.curves import Curve, History, curve
-from tcm.figures.curves import drawn_line
-from tcm.figures.steps import called, name_ends, style_panel
+from tcm.figures.curves import draw_line
+from tcm.figures.steps import label_ends, mechanism_label, style_panel
 from tcm.figures.svg import INK
 from tcm.figures.wins import last_numbers
 
@@ -20,9 +20,9 @@ _KEY = re.compile(r"frechet/(source|target)/(\d+)")
 
 
 def distances_figure(history: History, numbers: Sequence[int] | None = None) -> Figure | None:
-    """A panel a direction: the Frechet distances of all mechanisms together and, thinner, of each by its place.
+    """One panel per direction: the Frechet distances of all mechanisms together and, thinner, of each of them.
 
-    None where the run did not watch. `numbers` as in `wins_figure`.
+    None if the run did not measure them. `numbers` as in `wins_figure`.
     """
     untouched = curve(history, "frechet/untouched")
     if not len(untouched.at):
@@ -34,30 +34,30 @@ def distances_figure(history: History, numbers: Sequence[int] | None = None) -> 
     for (title, to), axes in zip(DIRECTIONS.items(), panels, strict=True):
         style_panel(axes, title)
         drawn.append([("untouched", _draw_untouched(axes, untouched)), *_draw_made(axes, history, to, left)])
-    for axes, lines in zip(panels, drawn, strict=True):  # when both have set the common limits
-        name_ends(axes, lines)
+    for axes, lines in zip(panels, drawn, strict=True):  # after both have set the common limits
+        label_ends(axes, lines)
     panels[0].yaxis.set_major_locator(MaxNLocator(5))
     panels[0].set_ylabel("Frechet distance", color=INK, fontsize=8.5)
     return figure
 
 
 def _draw_untouched(axes: Axes, line: Curve) -> Line2D:
-    """The distance between the domains as they are. It is another if a resumed run measures other images."""
+    """The distance between the untouched domains. It changes if a resumed run measures other images."""
     steps, values = np.concatenate([[0], line.at]), np.concatenate([line.values[:1], line.values])
     (drawn,) = axes.plot(steps, values, color=INK, alpha=0.7, linewidth=1.1, linestyle="--", drawstyle="steps-pre")
     return drawn
 
 
 def _draw_made(axes: Axes, history: History, to: str, left: Sequence[int]) -> list[tuple[str, Line2D]]:
-    """The lines of each mechanism and, where they are judged together, of all; with what they are called."""
+    """The label and line of each mechanism and, if the critics see them combined, of all together."""
     found = {int(match[2]) for row in history for key in row if (match := _KEY.fullmatch(key)) and match[1] == to}
     lines = []
     for number in sorted(found):
         values = curve(history, f"frechet/{to}/{number}")
         if len(values.at):
-            line = drawn_line(axes, number, *values)
+            line = draw_line(axes, number, *values)
             line.set(linewidth=0.9, markersize=3)
-            lines.append((called(number, left), line))
+            lines.append((mechanism_label(number, left), line))
     together = curve(history, f"frechet/{to}/together")
     if len(together.at):
         (line,) = axes.plot(together.at, together.values, color=INK, linewidth=2.4, marker="o", markersize=4, zorder=3)

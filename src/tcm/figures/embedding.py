@@ -1,4 +1,4 @@
-"""Features of both domains as points of a plane, runs side by side: Figure 7 of the paper."""
+"""Features of both domains as points in two dimensions, runs side by side, as in TCM Figure 7."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from tcm.analysis.embedding import Embedding
 from tcm.figures.svg import INK, PALETTE, shortened, visible
 
 _NAMES_UP_TO = 15  # classes whose names still fit among the points
-_LETTER = np.array([0.0175, 0.034])  # width and height of a letter of theirs, in shares of the panel
-# Told apart by shape and fill, so that neither colours nor a good eye for them are needed.
+_LETTER = np.array([0.0175, 0.034])  # width and height of a letter of a name, as shares of the panel
+# Different in shape and fill, so that colours are not needed.
 _SOURCE = {"marker": "o", "facecolors": "none", "edgecolors": PALETTE[0], "linewidths": 0.9, "s": 20}
 _TARGET = {"marker": "^", "facecolors": PALETTE[1], "edgecolors": "white", "linewidths": 0.3, "s": 24}
 
 
 def embedding_figure(embeddings: Sequence[Embedding]) -> Figure:
-    """One panel a run, its proxy A-distance below it; source images are open circles, target images full triangles."""
+    """One panel per run, its proxy A-distance below; source images are open circles, target images full triangles."""
     figure = Figure(figsize=(4.7 * len(embeddings), 5.4), layout="constrained", facecolor="white")
     for panel, embedding in zip(np.ravel(figure.subplots(1, len(embeddings))), embeddings, strict=True):
         _draw(panel, embedding)
@@ -52,7 +52,7 @@ def _draw(axes: Axes, embedding: Embedding) -> None:
 
 
 def _name_classes(axes: Axes, embedding: Embedding) -> None:
-    """Writes each class's name on one of its source points: within the panel and over no other, where that can be."""
+    """Writes the name of each class on one of its source points, inside the panel and over no other if possible."""
     if len(embedding.classes) > _NAMES_UP_TO:
         return
     halo = [patheffects.withStroke(linewidth=2.5, foreground="white")]

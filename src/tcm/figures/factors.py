@@ -1,4 +1,4 @@
-"""How far each mechanism moves each factor of the digits: a table of k x 4 numbers, shaded."""
+"""How far each mechanism changes each factor of the digits: a shaded table of k x 4 numbers."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from tcm.figures.svg import INK, PALETTE, style_axes
 from tcm.mechanisms.disentanglement import Disentanglement
 
 _ORANGE, _BLUE = to_rgb(PALETTE[1]), to_rgb(PALETTE[0])
-# By opacity, so that a factor that stays put has the colour of the page, light or dark.
+# By opacity, so that a factor that does not change has the colour of the page, light or dark.
 _STOPS = [(0.0, (*_ORANGE, 0.55)), (0.5, (*_ORANGE, 0.0)), (0.5, (*_BLUE, 0.0)), (1.0, (*_BLUE, 0.55))]
 _SHADES = LinearSegmentedColormap.from_list("shift", _STOPS)
 
 
 def factors_figure(found: Disentanglement) -> Figure:
-    """A row a mechanism, a column a factor: the mean shift of both directions, 1 being the domains' whole gap.
+    """One row per mechanism, one column per factor: the mean shift of both directions; 1 is the whole domain gap.
 
     Below it, smaller, the shift to the target and the shift to the source. The leading factor is bold.
     """

@@ -1,4 +1,4 @@
-"""Images and their counterfactuals under all mechanisms, the winner outlined: Figure 4 of the paper."""
+"""Images and their counterfactuals under all mechanisms, the winner outlined, as in TCM Figure 4."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from tcm.figures.svg import INK, shortened, visible
 from tcm.mechanisms.gallery import Gallery
 
 WINNER = "#e3120b"  # the paper's red outline
-SHARP_UP_TO = 64  # sides that are drawn pixel by pixel; larger images are smoothed
+SHARP_UP_TO = 64  # side of images that are drawn pixel by pixel; larger ones are smoothed
 
-_CELL = 0.92  # inches that a cell takes
+_CELL = 0.92  # inches of a cell
 _GAP = 0.08  # of a cell, between images
 _MARGIN, _HEAD, _FOOT = 0.95, 0.95, 0.4  # cells on the left of a gallery, above it and below it
-_AFTER_ORIGINAL = 0.25  # of a cell, between the originals and what was made of them
+_AFTER_ORIGINAL = 0.25  # of a cell, between the originals and their counterfactuals
 
 
 def mechanisms_figure(galleries: Sequence[Gallery]) -> Figure:
-    """The galleries side by side: a row an image, the original first, then the k counterfactuals."""
+    """The galleries side by side: one row per image, the original first, then the k counterfactuals."""
     rows = max(len(gallery.originals) for gallery in galleries)
-    columns = 1 + max(gallery.made.shape[1] for gallery in galleries)
+    columns = 1 + max(gallery.counterfactuals.shape[1] for gallery in galleries)
     width, height = _MARGIN + columns + _AFTER_ORIGINAL + _GAP, _HEAD + rows
     foot = _FOOT / (height + _FOOT)
     figure = Figure(figsize=(_CELL * len(galleries) * width, _CELL * (height + _FOOT)), facecolor="white")
@@ -43,13 +43,13 @@ def _draw(axes: Axes, gallery: Gallery) -> None:
     names = shortened(f"{visible(gallery.domain)} → {visible(gallery.other)}", 44)
     axes.text(0, -0.38, names, color=INK, fontsize=8.5, parse_math=False)
     inverse = "" if goal == "target" else "^{-1}"
-    heads = ["original", *(f"$M_{{{i + 1}}}{inverse}$" for i in range(gallery.made.shape[1]))]
+    heads = ["original", *(f"$M_{{{i + 1}}}{inverse}$" for i in range(gallery.counterfactuals.shape[1]))]
     for column, head in enumerate(heads):
         axes.text(_left(column) + 0.5, -0.06, head, color=INK, fontsize=9.5, ha="center", va="bottom")
     for row, original in enumerate(gallery.originals):
         name = shortened(visible(gallery.classes[row]), 11)
         axes.text(-0.06, row + 0.5, name, color=INK, fontsize=8, ha="right", va="center", parse_math=False)
-        for column, image in enumerate((original, *gallery.made[row])):
+        for column, image in enumerate((original, *gallery.counterfactuals[row])):
             _show(axes, image, column, row, outlined=column == gallery.winner[row] + 1)
 
 

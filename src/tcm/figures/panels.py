@@ -1,4 +1,4 @@
-"""Many lines in small panels: each by itself with the others faint behind it, so that no colour has to tell them."""
+"""Many lines in small panels: each has its own, with the others faint behind it, so that colours are not needed."""
 
 import math
 from collections.abc import Sequence
@@ -8,23 +8,23 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator
 
 from tcm.analysis.curves import Curve, Series
-from tcm.figures.curves import drawn_line, mark_percent
+from tcm.figures.curves import draw_line, mark_percent
 from tcm.figures.svg import INK, shortened, style_axes, visible
 
 _MOST_COLUMNS = 4
 _WIDTH, _HEIGHT = 2.3, 1.75  # inches of a panel
-_LONG = 34  # letters that fit above a panel
+_LONG = 34  # letters of a title that fits above a panel
 _ROUND = [1, 2, 2.5, 5, 10]  # distances of ticks
 
 
 def panels_figure(series: Series, *, along: str, up: str, ends: bool = False, ticks: Sequence[int] = ()) -> Figure:
-    """A panel a line, shares on one scale; with `ends` the last value is named.
+    """One panel per line, in percent on one scale; with `ends` the title has the last value.
 
-    `along` and `up` name the axes; `ticks` are all the places along that are marked, if not even ones.
+    `along` and `up` are the labels of the axes; `ticks` are the only marks on the horizontal axis, if given.
     """
     rows = math.ceil(len(series) / _MOST_COLUMNS)
     columns = math.ceil(len(series) / rows)
-    # One alone is as wide as the other figures.
+    # A single panel is as wide as the other figures.
     size = (_WIDTH * columns, _HEIGHT * rows + 0.3) if len(series) > 1 else (2 * _WIDTH, 2.7)
     figure = Figure(figsize=size, layout="constrained")
     layout = figure.get_layout_engine()
@@ -59,7 +59,7 @@ def _draw(axes: Axes, line: Curve, others: Sequence[Curve]) -> None:
     style_axes(axes)
     for other in others:
         axes.plot(other.at, other.values, color=INK, alpha=0.2, linewidth=0.8)
-    drawn_line(axes, 0, *line)
+    draw_line(axes, 0, *line)
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_ROUND))

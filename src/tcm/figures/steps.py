@@ -1,4 +1,4 @@
-"""What figures of mechanisms over the steps share: panels, and lines that are named at their ends."""
+"""Shared parts of figures of mechanisms over the steps: panels, and labels at the ends of lines."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from tcm.figures.svg import INK, style_axes
 
-_ROOM = 0.0625  # of the axis, that a name takes
-_TOP = 0.955  # of the axis, where the names of lines that end early begin
+_ROOM = 0.0625  # height of a label, as a share of the axis
+_TOP = 0.955  # height of the first label of lines that end early, as a share of the axis
 
 
 def style_panel(axes: Axes, title: str) -> None:
-    """Quiet axes with the steps along and a title at the left."""
+    """Plain axes with steps on the horizontal axis and a title at the left."""
     style_axes(axes)
     axes.set_title(title, color=INK, fontsize=9.5, loc="left")
     axes.set_xlabel("step", color=INK, fontsize=8.5)
@@ -23,13 +23,13 @@ def style_panel(axes: Axes, title: str) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def called(number: int, left: Sequence[int]) -> str:
-    """A mechanism's place among those that are left, from 1."""
+def mechanism_label(number: int, left: Sequence[int]) -> str:
+    """The place of a mechanism among those that are left, from 1."""
     return str(left.index(number) + 1) if number in left else "dropped"
 
 
-def name_ends(axes: Axes, lines: Sequence[tuple[str, Line2D]]) -> None:
-    """Writes each line's name at the edge; a line that ends before says so above its end. The limits are then fixed."""
+def label_ends(axes: Axes, lines: Sequence[tuple[str, Line2D]]) -> None:
+    """Writes the label of each line at the right edge, or above its end if it ends earlier, and fixes the limits."""
     axes.set(xlim=(0, axes.get_xlim()[1]), ylim=axes.get_ylim())
     low, high = axes.get_ylim()
     ends = [np.asarray(line.get_xydata())[-1].tolist() for _, line in lines]
@@ -50,9 +50,9 @@ def name_ends(axes: Axes, lines: Sequence[tuple[str, Line2D]]) -> None:
 
 
 def spaced(heights: list[float], room: float) -> list[float]:
-    """The heights, moved apart as far as needed so that any two differ by `room`; their order stays."""
+    """The heights, moved apart so that any two differ by `room` at least, in the same order."""
     order = np.argsort(heights, kind="stable")
-    # Ranks taken out, the heights only need not to fall: the nearest such sequence (pool adjacent violators).
+    # Without the ranks' room the heights must not decrease: the nearest such sequence (pool adjacent violators).
     blocks: list[tuple[float, int]] = []
     for rank, place in enumerate(order):
         blocks.append((heights[place] - rank * room, 1))

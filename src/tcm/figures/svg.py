@@ -1,4 +1,4 @@
-"""What the figures share: ink, palette, and the way from a `Figure` to a file or to SVG text that stands in a page."""
+"""Shared parts of all figures: colours, and writing a `Figure` as a file or as SVG for an HTML page."""
 
 import html
 import io
@@ -17,10 +17,10 @@ from tcm.training.files import make_folder, write_atomically
 FORMATS = ("png", "svg", "pdf")
 
 # Text, axes and grid are drawn in INK, which inline SVG replaces by the colour of the surrounding text: one
-# figure serves the light page, the dark page and paper.
+# figure is right for light pages, dark pages and print.
 INK = "#1f2a37"
 
-# Okabe and Ito's palette, told apart with every common colour blindness; without its yellow, too faint on white.
+# The palette of Okabe and Ito, for all common kinds of colour blindness; without its yellow, too faint on white.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
 
 # From nothing to blue by opacity, so that an empty cell has the colour of the page, light or dark.
@@ -43,7 +43,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def style_axes(axes: Axes) -> None:
-    """Quiet axes: no box, thin ink, small labels."""
+    """Plain axes: no box, thin lines, small labels."""
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
     for spine in axes.spines.values():
@@ -52,15 +52,15 @@ def style_axes(axes: Axes) -> None:
 
 
 def format_of(file: Path) -> str:
-    """The format that the file's name asks for; an error if figures are not written in it."""
+    """The format in the file's name; an error if figures cannot be written in it."""
     kind = file.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        raise InputError(f"--out {printable(file)} names no format of figures; end it in .{', .'.join(FORMATS)}")
+        raise InputError("out", f"is {printable(file)}, which is not a figure file; end it in .{', .'.join(FORMATS)}")
     return kind
 
 
 def write_figure(figure: Figure, file: Path) -> None:
-    """Writes the figure in the format that the file's name asks for, whole or not at all."""
+    """Writes the figure in the format of the file's name, whole or not at all."""
     kind = format_of(file)
     buffer = io.BytesIO()
     nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
@@ -73,20 +73,20 @@ def write_figure(figure: Figure, file: Path) -> None:
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """The figure as one `<svg>` element for an HTML page: the same text every time, no prolog, no fixed size.
 
-    `name` must be unique in the page, since references inside the SVG are derived from it. `description` is what
-    a screen reader says in place of the figure. Text stays text, in the font of the page.
+    `name` must be unique in the page, since references inside the SVG depend on it. Screen readers read the
+    `description` in place of the figure. Text stays text, in the font of the page.
     """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        # The browser has glyphs that matplotlib's own font lacks; only the measured widths are approximate.
+        # Browsers have glyphs that matplotlib's font lacks; only the measured widths are approximate.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
     head, body = text[text.index("<svg") :].split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     assert box is not None, "matplotlib always writes a viewBox"
-    # Its style sheet would style the whole page; what it says is an attribute here.
+    # Its style sheet would change the whole page; the `stroke-linejoin` below replaces it.
     body = _TAG.sub(_clean_tag, _STYLE_SHEET.sub("", body, count=1)).strip()
     return (
         f'<svg {box.group()} role="img" aria-label="{html.escape(visible(description))}" stroke-linejoin="round">{body}'

@@ -1,4 +1,4 @@
-"""Who wins over the steps of stage 1: how many images of each domain, and of which classes (Section 3.1)."""
+"""How many images each mechanism wins over the steps of stage 1, by domain and by class (TCM Section 3.1)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from tcm.analysis.curves import Curve, History, curve
 from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
-from tcm.figures.curves import drawn_line
-from tcm.figures.steps import called, name_ends, style_panel
+from tcm.figures.curves import draw_line
+from tcm.figures.steps import label_ends, mechanism_label, style_panel
 from tcm.figures.svg import INK, SHADES, shortened, style_axes, visible
 
 _KEY = re.compile(r"wins/(source|target)/(\d+)")
@@ -21,10 +21,10 @@ _LONGEST_NAME = 16
 
 
 def wins_figure(history: History, numbers: Sequence[int] | None = None) -> Figure | None:
-    """A panel a domain, a line a mechanism with its place at the end; None where no wins were logged.
+    """One panel per domain, one line per mechanism with its label at the end; None if no wins were logged.
 
-    `numbers` are those in the history of the mechanisms that are left; the others are called dropped. Where the run
-    does not tell yet, these are all that its last row knows.
+    `numbers` are the numbers in the history of the mechanisms that are left; the others are labelled "dropped". Without
+    `numbers`, as before the end of a run, the mechanisms in the last row count as left.
     """
     keys = {match.groups(): match.group() for row in history for key in row if (match := _KEY.fullmatch(key))}
     if not keys:
@@ -40,9 +40,9 @@ def wins_figure(history: History, numbers: Sequence[int] | None = None) -> Figur
 
 
 def class_wins_figure(history: History, numbers: Sequence[int] | None = None) -> Figure | None:
-    """Who won the source images of each class at the last count: a row a mechanism, a column a class.
+    """The share of each class that each mechanism won at the last count: one row per mechanism, one column per class.
 
-    A column adds up to 1 unless its class had no image since the count before. None where nothing was counted.
+    A column adds up to 1 unless its class had no image since the count before. None if there was no count.
     `numbers` as in `wins_figure`.
     """
     counts = [found for row in history if (found := _class_shares(row))]
@@ -63,7 +63,7 @@ def class_wins_figure(history: History, numbers: Sequence[int] | None = None) ->
     axes.spines[:].set_visible(False)
     axes.set_xlabel("class", color=INK, fontsize=8.5)
     axes.set_ylabel("mechanism", color=INK, fontsize=8.5)
-    axes.set_yticks(range(len(rows)), [called(number, left) for number in rows], fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [mechanism_label(number, left) for number in rows], fontsize=8.5)
     if len(classes) <= NAMES_UP_TO:
         axes.set_xticks(range(len(names)), names, fontsize=size, rotation=0 if upright else 90, parse_math=False)
     else:
@@ -74,7 +74,7 @@ def class_wins_figure(history: History, numbers: Sequence[int] | None = None) ->
 
 
 def _length(name: str) -> float:
-    """About how long a name is, in units of the font's size; Chinese letters are twice as wide."""
+    """The approximate length of a name in units of the font size; Chinese characters are twice as wide."""
     return sum(1.2 if east_asian_width(letter) in "WF" else 0.62 for letter in name)
 
 
@@ -98,7 +98,7 @@ def _frame_cells(axes: Axes, shares: np.ndarray) -> None:
 
 
 def last_numbers(history: History) -> list[int]:
-    """The mechanisms whose wins the last such row tells."""
+    """The numbers of the mechanisms in the last row that has wins."""
     rows = [{int(match[2]) for key in row if (match := _KEY.fullmatch(key))} for row in history]
     return sorted(next((found for found in reversed(rows) if found), set()))
 
@@ -106,7 +106,7 @@ def last_numbers(history: History) -> list[int]:
 def _draw(axes: Axes, side: str, lines: dict[int, Curve], left: Sequence[int]) -> None:
     style_panel(axes, f"{side} images")
     axes.axhline(1 / max(len(left), 1), color=INK, alpha=0.5, linewidth=0.8, linestyle=(0, (1, 3)))
-    drawn = [(called(n, left), drawn_line(axes, n, *line)) for n, line in lines.items() if len(line.at)]
+    drawn = [(mechanism_label(n, left), draw_line(axes, n, *line)) for n, line in lines.items() if len(line.at)]
     axes.set_ylim(-0.02, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-    name_ends(axes, drawn)
+    label_ends(axes, drawn)

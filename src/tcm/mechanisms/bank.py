@@ -11,7 +11,7 @@ from torch.optim import Adam, Optimizer
 from tcm.data.batch import Batch
 from tcm.errors import InputError
 from tcm.mechanisms.competition import Terms, random_assignment, winners
-from tcm.mechanisms.components import COMPONENTS, allotted, components, prices
+from tcm.mechanisms.components import COMPONENTS, component_shares, components, prices
 from tcm.mechanisms.pair import SIDES, Mechanism, Side, compiled_network, opposite, run_network
 from tcm.mechanisms.pool import ImagePool
 from tcm.nn.critic import Critic, CriticConfig
@@ -30,9 +30,9 @@ class BankConfig:
 
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
-    judged: Literal["alone", "together"] = "alone"
-    """What must look like the other domain. alone: each mechanism's image (the paper). together: the image with the
-    changes of all mechanisms, each of which may then go part of the way."""
+    critic_sees: Literal["each", "combined"] = "each"
+    """What must look like the other domain. each: the image of every mechanism (the paper). combined: the image with
+    the changes of all mechanisms, each of which may then go part of the way."""
     cycle: float = 10.0
     """alpha_1, the weight of the cycle loss."""
     identity: float = 5.0
@@ -44,9 +44,9 @@ class BankConfig:
     warmup: int = 8000
     """Steps before the competition starts."""
     warmup_assignment: Literal["all", "random"] = "all"
-    """Who learns in the warm-up. all: every mechanism from every image (the paper). random: images are dealt out."""
+    """Who learns in the warm-up. all: every mechanism from every image (the paper). random: a random mechanism."""
     assignment: Literal["competition", "random"] = "competition"
-    """Who learns after it. competition: the winner (Eq. 2). random: images are dealt out (the release)."""
+    """Who learns after it. competition: the winner, TCM Eq. (2). random: a random mechanism (the authors' code)."""
     lr: float = 2e-4
     """Adam's learning rate: constant in the first half of training, then falling linearly to 0."""
     critic_lr: float = 2e-4
@@ -64,7 +64,7 @@ class BankConfig:
         """An error where no bank can be built for images of that side."""
         for name, value in (("warmup", self.warmup), ("pool", self.pool)):
             if value < 0:
-                raise InputError(f"--bank.{name} is {value}; give 0 or more")
+                raise InputError(f"bank.{name}", f"is {value}; give 0 or more")
         self.generator.require_side(side)
         self.critic.require_side(side)
 
@@ -92,7 +92,7 @@ class MechanismBank(Learner):
         self.critics = nn.ModuleDict({name: config.critic.build() for name in SIDES})
         self.pools = nn.ModuleDict({name: ImagePool(config.pool, side) for name in SIDES})
         self.living = list(range(k))  # numbers of the mechanisms that were not dropped
-        self.past_warmup = True  # at the last step: only then do wins tell who is of use
+        self.past_warmup = True  # at the last step: only then do wins tell which mechanisms are used
         # How strongly each mechanism changes each component, by the images' origin.
         self.register_buffer("moved", torch.zeros(len(SIDES), k, len(COMPONENTS)))
         # Images won since the last count: source images by class, target images in the last column.
@@ -196,7 +196,7 @@ class MechanismBank(Learner):
         """Each mechanism learns from its images alone; one that was given none stays as it is. The mean losses [4]."""
         losses = torch.zeros(4, device=images["source"].device)
         context = {side: self.context(images[side], found[side].made) for side in SIDES}
-        if self.config.judged == "together" or self.config.overlap:
+        if self.config.critic_sees == "combined" or self.config.overlap:
             self.watch(images, found)
         price = self.priced() if self.config.overlap else self.moved
         shares = {side: sum(map(len, chosen[side])) for side in SIDES}
@@ -241,14 +241,14 @@ class MechanismBank(Learner):
 
     def context(self, images: Tensor, made: Tensor) -> Tensor:
         """What the others add to each image that a mechanism made, before a critic judges it: like `made`."""
-        if self.config.judged == "alone":
+        if self.config.critic_sees == "each":
             return torch.zeros_like(images).expand(made.shape)
         change = made - images
         return change.sum(dim=0) - change
 
     def judged(self, images: Tensor, made: Tensor) -> Tensor:
         """What the critics are to tell from real images: each mechanism's, or those with all changes together."""
-        if self.config.judged == "alone":
+        if self.config.critic_sees == "each":
             return made.flatten(0, 1)
         return images + (made - images).sum(dim=0)
 
@@ -262,7 +262,7 @@ class MechanismBank(Learner):
     def priced(self) -> Tensor:
         """What a change costs in each band: [origin, mechanism, component]."""
         moved = self.moved[:, self.living]
-        belongs = allotted((moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).sum(dim=0))
+        belongs = component_shares((moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).sum(dim=0))
         price = torch.zeros_like(self.moved)
         price[:, self.living] = torch.stack([prices(amount, belongs) for amount in moved])
         return price
@@ -305,7 +305,7 @@ class MechanismBank(Learner):
 
         return learn
 
-    # Who wins, who is of use.
+    # Who wins, which mechanisms are used.
 
     def count(self, winner: dict[Side, Tensor], labels: Tensor) -> None:
         """Adds a step's winners to the count."""

@@ -1,4 +1,4 @@
-"""Who learns from which image: the mechanism that transports it best (Eq. 2)."""
+"""Which mechanism learns from which image: the one that transports it best (TCM Eq. (2))."""
 
 from typing import NamedTuple
 
@@ -7,27 +7,22 @@ from torch import Tensor
 
 
 class Terms(NamedTuple):
-    """The parts of a mechanism's loss for each image: [batch] each."""
+    """The parts of the loss of one mechanism for each image: [batch] each."""
 
     adversarial: Tensor
     cycle: Tensor
     identity: Tensor
 
     def total(self, cycle_weight: float, identity_weight: float) -> Tensor:
-        """L_adv + alpha_1 L_cyc + alpha_2 L_idt (Appendix A.3.1)."""
+        """L_adv + alpha_1 L_cyc + alpha_2 L_idt (TCM Section A.3.1): [batch]."""
         return self.adversarial + cycle_weight * self.cycle + identity_weight * self.identity
 
 
 def winners(losses: Tensor) -> Tensor:
-    """The mechanism with the smallest loss for each image: [k, batch] -> [batch] (Eq. 2)."""
+    """The mechanism with the smallest loss for each image: [k, batch] -> [batch] (TCM Eq. (2))."""
     return losses.argmin(dim=0)
 
 
 def random_assignment(batch: int, k: int) -> Tensor:
-    """Images handed out at random, to each mechanism as many as to any other (up to one): [batch]."""
+    """A random mechanism for each image: [batch]. The numbers of images per mechanism differ by at most one."""
     return (torch.randperm(batch) + torch.randint(k, ())) % k
-
-
-def shares(winner: Tensor, k: int) -> Tensor:
-    """The share of the images that each mechanism won: [batch] -> [k]."""
-    return torch.bincount(winner, minlength=k) / len(winner)

@@ -1,4 +1,4 @@
-"""Is the digit still there? A network that reads the built-in digits, for measuring only: no method sees it."""
+"""Measures whether transported digits can still be read, with a network that no method sees."""
 
 import copy
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.heads import classifier
 
-LEARNT, HELD_OUT = slice(0, None, 2), slice(1, None, 2)  # of each domain's images, in the order of the store
-COPIES = 8  # renderings of each digit from which the reader learns
+TRAINING, HELD_OUT = slice(0, None, 2), slice(1, None, 2)  # of the images of each domain
+COPIES = 8  # training images of each digit, each in another style
 STEPS, BATCH, RATE = 800, 64, 4e-3
-SHIFT = 2  # pixels
+SHIFT = 2  # largest random shift of a training image, in pixels
 
 
 class DigitReader(nn.Module):
-    """Reads the digit and its four style factors, so that its features know both."""
+    """Predicts the digit and its four style factors, so that its features contain both."""
 
     def __init__(self):
         super().__init__()
@@ -46,38 +46,39 @@ class DigitReader(nn.Module):
 
 
 class Readability(NamedTuple):
-    """Shares of held-out digits that are read right, by the domain that images were carried to."""
+    """Shares of held-out digits that are read correctly, by the domain that they were transported to."""
 
-    untouched: dict[Side, float]  # the same images before they were carried there
-    made: dict[Side, list[float]]  # [k]
+    untouched: dict[Side, float]  # of the same images before transport
+    transported: dict[Side, list[float]]  # [k]
 
 
 def readability(transport: Transport, task: Task) -> Readability:
-    """Whether the digits survive a bank of mechanisms, or anything that transports like one; on the CPU."""
-    reader, untouched, made = digit_reader(), {}, {}
+    """How well the digits can be read before and after `transport`, computed on the CPU."""
+    reader, untouched, transported = digit_reader(), {}, {}
     for origin, store in zip(SIDES, task, strict=True):
         pixels, truth, to = store.images[HELD_OUT], store.labels[HELD_OUT], opposite(origin)
         with torch.inference_mode():
-            carried = as_stored(transport(as_input(pixels), to))
-        untouched[to], *made[to] = [
-            float((reader.read(as_input(images)) == truth).float().mean()) for images in (pixels, *carried)
+            counterfactuals = as_stored(transport(as_input(pixels), to))
+        untouched[to], *transported[to] = [
+            float((reader.read(as_input(images)) == truth).float().mean()) for images in (pixels, *counterfactuals)
         ]
-    return Readability(untouched, made)
+    return Readability(untouched, transported)
 
 
 def digit_reader() -> DigitReader:
-    """A copy of the reader, in evaluation mode; the first call trains it, in half a minute, alike on one machine.
+    """A copy of the reader, in evaluation mode. The first call trains it in half a minute, with the same result on the
+    same machine.
 
-    It learns from the true labels of every other digit of both domains. They are rendered anew in styles that are
-    drawn far wider than either domain's and without regard to the class: a reader of the source as it is would
-    read the colour, and take a digit for lost when a mechanism changes nothing but that.
+    It learns from the true labels of every second digit of both domains, in random styles that are far more varied than
+    those of the domains and independent of the class. Trained on the source domain itself it would read the colour, and
+    a change of colour alone would count as a lost digit.
     """
-    return copy.deepcopy(_trained())
+    return copy.deepcopy(_train_reader())
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """How a sum is split over threads changes its last digits, and training makes much of them."""
+    """Runs on one thread: the number of threads changes the rounding of sums, and training amplifies this."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -87,8 +88,8 @@ def one_thread() -> Iterator[None]:
 
 
 @lru_cache(maxsize=1)
-def _trained() -> DigitReader:
-    images, labels, factors = _lessons()
+def _train_reader() -> DigitReader:
+    images, labels, factors = _training_data()
     with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(digits.DATA_SEED)
         reader = DigitReader().train()
@@ -106,12 +107,12 @@ def _trained() -> DigitReader:
     return reader.eval()
 
 
-def _lessons() -> tuple[Tensor, Tensor, Tensor]:
-    """Images, labels and standardised factors from which the reader learns."""
+def _training_data() -> tuple[Tensor, Tensor, Tensor]:
+    """Images, labels and standardised factors for the training of the reader."""
     rng = np.random.default_rng(digits.DATA_SEED)
     both = [digits.shapes(side) for side in SIDES] * COPIES
-    bare = np.concatenate([drawn[LEARNT] for drawn, _, _ in both])
-    labels = np.concatenate([truth[LEARNT] for _, truth, _ in both])
+    bare = np.concatenate([drawn[TRAINING] for drawn, _, _ in both])
+    labels = np.concatenate([truth[TRAINING] for _, truth, _ in both])
     factors = rng.uniform(LOW, HIGH, (len(bare), len(digits.FACTORS)))
     images = digits.render(bare, factors, rng.normal(size=(*bare.shape, 3)))
     standardised = (factors - factors.mean(axis=0)) / factors.std(axis=0)

@@ -1,4 +1,4 @@
-"""Does a mechanism change one factor and leave the others? Measured on the digits, where the factors are known."""
+"""Measures whether each mechanism changes one factor only, on the digits, whose factors are known."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,44 +16,44 @@ from tcm.mechanisms.pair import Side
 
 Array = NDArray[np.float64]
 Transport = Callable[[Tensor, Side], Tensor]  # images [n, 3, h, w] in [0, 1] -> counterfactuals [k, n, 3, h, w]
-LEAST = 0.1  # of the gap, in its leading factor: a mechanism that moves less is dead
+MIN_SHIFT = 0.1  # share of the gap between the domains; a mechanism that moves every factor less is unused
 
 
 class Disentanglement(NamedTuple):
-    """What k mechanisms do to the four factors, in both directions."""
+    """How far k mechanisms move the four factors, in both directions."""
 
-    shifts: dict[Side, Array]  # by destination: [k, 4] of the domain's gap, 1 = the factor arrives, 0 = it stays put
+    shifts: dict[Side, Array]  # by destination, [k, 4]: 0 = the factor is unchanged, 1 = moved by the whole domain gap
 
     @property
     def mean_shifts(self) -> Array:
-        """[k, 4]: the mean of both directions."""
+        """Mean of both directions: [k, 4]."""
         return np.mean(list(self.shifts.values()), axis=0)
 
     @property
     def leading(self) -> list[str]:
-        """The factor that each mechanism moves most, in units of its gap."""
+        """The factor that each mechanism moves most, relative to the gap between the domains."""
         return [FACTORS[i] for i in np.abs(self.mean_shifts).argmax(axis=1)]
 
     @property
-    def alive(self) -> NDArray[np.bool_]:
-        """[k]: whether a mechanism moves some factor by a tenth of the gap or more."""
-        return np.abs(self.mean_shifts).max(axis=1) >= LEAST
+    def active(self) -> NDArray[np.bool_]:
+        """Whether a mechanism moves any factor by a tenth of the gap or more: [k]."""
+        return np.abs(self.mean_shifts).max(axis=1) >= MIN_SHIFT
 
     @property
     def specialisation(self) -> float:
-        """Mean, over the mechanisms that are alive, of the leading factor's part in all that the mechanism moves.
+        """The share of the leading factor in all that a mechanism moves, as the mean over active mechanisms.
 
-        1/4 if each of them moves all four factors alike, 1 if each moves a single one; 0 if none is alive. A dead
-        mechanism's part is that of two tiny numbers, so it does not count.
+        1/4 if each of them moves all four factors equally, 1 if each moves a single one, 0 if none is active. Unused
+        mechanisms do not count: their shares are ratios of tiny numbers.
         """
-        size = np.abs(self.mean_shifts)[self.alive]
+        size = np.abs(self.mean_shifts)[self.active]
         return float((size.max(axis=1) / size.sum(axis=1)).mean()) if len(size) else 0.0
 
     @property
     def spill(self) -> Array:
-        """[k]: how far the three factors stray that a mechanism does not lead, in units of their gaps.
+        """How far each mechanism moves the three factors that it does not lead, relative to the gaps: [k].
 
-        The mean of their absolute shifts in both directions: 0 if they stay put, 1 if they arrive as well.
+        The mean of the absolute shifts in both directions: 0 if these factors are unchanged, 1 if they move as well.
         """
         size = np.mean([np.abs(shift) for shift in self.shifts.values()], axis=0)
         leading = np.abs(self.mean_shifts).argmax(axis=1)
@@ -62,13 +62,13 @@ class Disentanglement(NamedTuple):
 
     @property
     def factors_led(self) -> int:
-        """How many different factors are led by a mechanism that moves its own by a quarter of the gap or more."""
+        """The number of factors that are the leading factor of a mechanism and move by a quarter of the gap or more."""
         strong = np.abs(self.mean_shifts).max(axis=1) >= 0.25
         return len({name for name, is_strong in zip(self.leading, strong, strict=True) if is_strong})
 
 
 def disentanglement(transport: Transport, task: Task, images: int = 400) -> Disentanglement:
-    """Measures a bank of mechanisms, or anything that transports like one, on the built-in digits."""
+    """Measures `transport` on the built-in digits."""
     some = {"source": task.source.images[:images], "target": task.target.images[:images]}
     before = {side: estimated_factors(pixels.numpy()) for side, pixels in some.items()}
     gap = before["target"].mean(axis=0) - before["source"].mean(axis=0)
@@ -76,7 +76,7 @@ def disentanglement(transport: Transport, task: Task, images: int = 400) -> Dise
     shifts: dict[Side, Array] = {}
     for origin, to, sign in directions:
         with torch.inference_mode():
-            made = transport(as_input(some[origin]), to)
-        after = np.stack([estimated_factors(one) for one in as_stored(made).cpu().numpy()])
+            transported = transport(as_input(some[origin]), to)
+        after = np.stack([estimated_factors(one) for one in as_stored(transported).cpu().numpy()])
         shifts[to] = sign * (after - before[origin]).mean(axis=1) / gap
     return Disentanglement(shifts)

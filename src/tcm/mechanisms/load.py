@@ -1,5 +1,6 @@
-"""What stage 2 takes over from stage 1: every image's counterfactuals, and the inverse mechanisms to predict with."""
+"""Loads finished mechanisms: by themselves, or with their counterfactuals for stage 2."""
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,12 +9,19 @@ from torch import Tensor
 from tcm.config import from_json, to_json
 from tcm.data.task import Task
 from tcm.errors import InputError, printable
+from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.counterfactual_store import open_counterfactuals, read_index
 from tcm.mechanisms.pair import SIDES, Side
-from tcm.mechanisms.train import load_mechanisms
-from tcm.mechanisms.transport import weights_hash
+from tcm.mechanisms.train import KIND, MechanismsConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.training.run_folder import Run
+
+
+class TrainedMechanisms(NamedTuple):
+    """A finished run of stage 1."""
+
+    config: MechanismsConfig
+    bank: MechanismBank
 
 
 class LoadedMechanisms(NamedTuple):
@@ -25,18 +33,34 @@ class LoadedMechanisms(NamedTuple):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a saved model must say, so that `rebuilt_inverse` can make room for the inverse mechanisms in it."""
+        """What a saved model stores for `build_inverse`."""
         return {"k": len(self.inverse), "generator": to_json(self.generator)}
 
 
-def load_for_task(folder: Path, task: Task, crop: int) -> LoadedMechanisms:
-    """The mechanisms of the run in `folder` and what they made of this task's images, to be cut to that side.
+def load_mechanisms(folder: Path) -> TrainedMechanisms:
+    """The mechanisms and critics of a finished run, on the CPU and in evaluation mode."""
+    tensors, about = Run(folder).load_model()
+    if about.get("kind") != KIND:
+        raise InputError(f"{printable(folder)} holds no mechanisms; name the folder (`out`) of a tcm mechanisms run")
+    config = from_json(MechanismsConfig, about["config"], str(folder))
+    try:
+        bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
+        bank.load_weights(tensors)
+    except (KeyError, RuntimeError) as error:
+        found = f"{printable(folder)} holds weights that do not fit its configuration"
+        raise InputError(f"{found}; train it again") from error
+    return TrainedMechanisms(config, bank.eval())
 
-    Mechanisms go both ways, so those of a task serve its reverse, too.
+
+def load_for_task(folder: Path, task: Task, crop: int) -> LoadedMechanisms:
+    """The mechanisms of the run in `folder` and the counterfactuals of this task's images; `crop` is the side of the
+    images that the inverse mechanisms will transport.
+
+    Mechanisms transport in both directions, so those of a task also serve the task with source and target exchanged.
     """
     config, bank = load_mechanisms(folder)
     require_crop(folder, config.bank.generator, crop)
-    sides = learned_as(folder, task)
+    sides = sides_in_training(folder, task)
     weights = weights_hash(folder)
     source, target = (
         open_counterfactuals(folder / "transported" / side, store, bank.k, weights, folder).images
@@ -46,29 +70,34 @@ def load_for_task(folder: Path, task: Task, crop: int) -> LoadedMechanisms:
     return LoadedMechanisms((source, target), inverse, config.bank.generator)
 
 
-def rebuilt_inverse(about: dict[str, Any], where: str) -> FrozenGenerators:
-    """Networks for the inverse mechanisms of a saved model, whose weights are still to be loaded."""
+def build_inverse(about: dict[str, Any], where: str) -> FrozenGenerators:
+    """The inverse mechanisms that `LoadedMechanisms.about` describes, without their weights."""
     generator = from_json(GeneratorConfig, about["generator"], where)
     return FrozenGenerators(generator.build() for _ in range(about["k"]))
 
 
 def require_crop(folder: Path, generator: GeneratorConfig, crop: int) -> None:
-    """An error unless the inverse mechanisms return images of that side as large as they are."""
+    """An error unless the generators return images of side `crop` in their full size."""
     try:
         generator.require_side(crop)
     except InputError as error:
         needed = f"a multiple of {2**generator.halvings}, {generator.smallest_image} or more"
-        found = f"--data.crop is {crop}, but the mechanisms of {printable(folder)} need {needed}"
-        raise InputError(f"{found}; change --data.crop") from error
+        found = f"is {crop}, but the mechanisms of {printable(folder)} need {needed}"
+        raise InputError("data.crop", f"{found}; change `data.crop`") from error
 
 
-def learned_as(folder: Path, task: Task) -> tuple[Side, Side]:
-    """What the task's source and target were when the mechanisms were learned: the same, or the other way round."""
+def sides_in_training(folder: Path, task: Task) -> tuple[Side, Side]:
+    """The sides that the task's source and target had when the mechanisms were trained: the same, or exchanged."""
     source, target = (store.fingerprint for store in task)
-    learned = Run(folder).images()
-    if learned in ([source, target], [target, source]):
-        swapped = learned != [source, target]
-    else:  # the run does not say, or learned from other images
+    trained = Run(folder).images()
+    if trained in ([source, target], [target, source]):
+        exchanged = trained != [source, target]
+    else:  # the run has no record of its images, or was trained on others
         index, _ = read_index(folder / "transported" / "source")
-        swapped = index is not None and index.originals == target != source
-    return ("target", "source") if swapped else SIDES
+        exchanged = index is not None and index.originals == target != source
+    return ("target", "source") if exchanged else SIDES
+
+
+def weights_hash(folder: Path) -> str:
+    """A hash of the mechanisms, by which their counterfactuals are recognised."""
+    return hashlib.blake2b(Run(folder).model_file.read_bytes(), digest_size=16).hexdigest()

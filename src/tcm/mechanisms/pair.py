@@ -1,4 +1,4 @@
-"""A mechanism: a pair of networks that carry images between the two sides of a task, and how networks are run."""
+"""A mechanism: a pair of networks that transport images between the two domains of a task."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,7 +19,7 @@ def opposite(side: Side) -> Side:
 
 
 class Mechanism(nn.Module):
-    """A pair (M_i, M_i^-1): `to_target` carries source images to the target's domain, `to_source` the other way."""
+    """A pair (M_i, M_i^-1): `to_target` transports source images to the target domain, `to_source` the reverse."""
 
     def __init__(self, config: GeneratorConfig):
         super().__init__()
@@ -29,18 +29,18 @@ class Mechanism(nn.Module):
     def network(self, to: Side) -> Generator:
         """M_i for to="target", M_i^-1 for to="source"."""
         if to not in SIDES:
-            raise ValueError(f'images are carried to "source" or to "target", not to "{to}"')
+            raise ValueError(f'`to` is "{to}"; give "source" or "target"')
         return self.to_target if to == "target" else self.to_source
 
 
 def run_network(network: nn.Module, images: Tensor) -> Tensor:
-    """network(images). All mechanisms go through here, so that one compilation serves them all."""
+    """network(images). All mechanisms call this function, so that it is compiled once for all of them."""
     return network(images)
 
 
 @lru_cache(maxsize=1)
 def compiled_network() -> Callable[[nn.Module, Tensor], Tensor]:
-    """`run_network`, compiled for each kind of network and each shape of images."""
+    """`run_network`, compiled once for each architecture and shape of images."""
     torch._dynamo.config.recompile_limit = 64
     torch._dynamo.config.automatic_dynamic_shapes = False  # kernels for any shape are half as fast
     compiled = torch.compile(run_network)

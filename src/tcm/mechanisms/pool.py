@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class ImagePool(nn.Module):
-    """Half of the images that a critic sees are this step's, half are older. The pool is part of the checkpoint."""
+    """Gives a critic half new images, half images from earlier steps. The pool is part of the checkpoint."""
 
     images: Tensor
     filled: Tensor
@@ -16,12 +16,12 @@ class ImagePool(nn.Module):
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
 
     def exchange(self, fresh: Tensor) -> Tensor:
-        """For each fresh image itself or, with probability 1/2 once the pool is full, a stored one that it replaces."""
+        """Each fresh image or, with probability 1/2 once the pool is full, a stored image, which it then replaces."""
         size = len(self.images)
         return torch.cat([self._exchange_some(some) for some in fresh.detach().split(size)]) if size else fresh.detach()
 
     def _exchange_some(self, fresh: Tensor) -> Tensor:
-        # No branch on values: the same operations every step, whatever the pool holds, so a GPU never has to wait.
+        # No branch on values: the same operations in every step, so a GPU never has to wait.
         size, count = len(self.images), len(fresh)
         fresh = fresh.to(self.images.dtype)
         place = torch.arange(count, device=fresh.device) + self.filled

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
-from tcm.config import from_json, to_json
+from tcm.config import to_json
 from tcm.data.stream import derived_seed
 from tcm.data.task import load_task
 from tcm.errors import InputError, explain_out_of_memory
-from tcm.mechanisms.bank import BankConfig, MechanismBank
+from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.distance import Watch, WatchConfig
 from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.usage import UsageCounter
@@ -19,17 +19,19 @@ from tcm.nn.generator import GeneratorConfig
 from tcm.training.device import free_memory
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
-from tcm.training.run_folder import Run
 
 KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
-MOST = 8  # mechanisms with which --k auto starts
-Preset = Literal["default", "paper", "release"]
-PRESETS: dict[Preset, BankConfig] = {
-    # Mechanisms that share the way to the other domain: docs/reproduction.md tells why and what it gains.
-    "default": BankConfig(
+MOST = 8  # mechanisms with which `k` auto starts
+Form = Literal["paper", "release", "disentangled"]
+FORMS: dict[Form, BankConfig] = {
+    "paper": BankConfig(),
+    # The authors' scripts: every image to a random mechanism, from the first step to the last.
+    "release": BankConfig(warmup=0, assignment="random"),
+    # Mechanisms that each go a part of the way to the other domain and change one factor.
+    "disentangled": BankConfig(
         generator=GeneratorConfig(residual=True),
-        critic=CriticConfig(calm=True),
-        judged="together",
+        critic=CriticConfig(zero_init_last=True),
+        critic_sees="combined",
         cycle=0.2,
         identity=0.1,
         overlap=0.02,
@@ -38,22 +40,29 @@ PRESETS: dict[Preset, BankConfig] = {
         assignment="random",
         critic_lr=4e-4,
     ),
-    "paper": BankConfig(),
-    # The authors' scripts: every image to a random mechanism, from the first step to the last.
-    "release": BankConfig(warmup=0, assignment="random"),
+}
+# The same for images below 64 pixels and runs of minutes.
+SMALL = {"generator": GeneratorConfig(8, 1, 1, kernel=3), "critic": CriticConfig(16, 2), "lr": 1e-3, "critic_lr": 1e-3}
+SMALL_FORMS: dict[Form, BankConfig] = {
+    "paper": replace(FORMS["paper"], **SMALL, warmup=200),
+    "release": replace(FORMS["release"], **SMALL),
+    # Small networks learn fast, and must be held back more.
+    "disentangled": replace(
+        FORMS["disentangled"],
+        generator=GeneratorConfig(8, 1, 1, kernel=3, residual=True),
+        critic=CriticConfig(16, 2),
+        lr=2e-3,
+        critic_lr=3e-4,
+        cycle=1.0,
+        identity=0.3,
+        overlap=0.3,
+    ),
 }
 
 
-def preset_bank(name: Preset, small: bool) -> BankConfig:
-    """Where the options of --bank start; `small` is for 32 x 32 images and runs of minutes."""
-    bank = PRESETS[name]
-    if not small:
-        return bank
-    generator = replace(bank.generator, width=8, halvings=1, blocks=1, kernel=3)
-    settings = {"lr": 1e-3, "critic_lr": 1e-3}
-    if name == "default":  # small networks learn fast, and must be held back more
-        settings = {"lr": 2e-3, "critic_lr": 3e-4, "cycle": 1.0, "identity": 0.3, "overlap": 0.3}
-    return replace(bank, generator=generator, critic=CriticConfig(16, 2), warmup=min(bank.warmup, 200), **settings)
+def bank_config(form: Form, small: bool) -> BankConfig:
+    """The settings of a form; `small` is for images below 64 pixels."""
+    return SMALL_FORMS[form] if small else FORMS[form]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +74,11 @@ class MechanismsConfig(RunConfig):
     batch: int = 8
     """Images of each domain in a step."""
     k: int | Literal["auto"] = 4
-    """Number of mechanisms. auto: start with 8 and drop those that prove to be of no use."""
-    preset: Preset = "default"
-    """Where the values of --bank start; small images have small networks."""
-    bank: BankConfig = field(default_factory=lambda: PRESETS["default"])
+    """Number of mechanisms. auto: start with 8 and drop those that are unused."""
+    form: Form = "paper"
+    """What the values of `bank` start from. paper: as the paper writes it. release: the authors' scripts. disentangled:
+    mechanisms that each change one factor. Images below 64 pixels have small networks."""
+    bank: BankConfig = field(default_factory=BankConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
 
     @property
@@ -80,20 +90,13 @@ class MechanismsConfig(RunConfig):
         """This config with every default filled in; mistakes are found here, before anything is written."""
         settled = self.with_defaults(steps=500 if self.data.is_digits else 50_000)
         if self.most < 1:
-            raise InputError(f"--k is {self.k}; give 1 or more mechanisms")
+            raise InputError("k", f"is {self.k}; give 1 or more mechanisms")
         # A warm-up or a pool of 0 means to do without.
         positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
         require_valid_numbers(positive, "bank")
         self.bank.require_usable(settled.data.view.crop)
         self.watch.require_usable()
         return settled
-
-
-class TrainedMechanisms(NamedTuple):
-    """A finished run of stage 1."""
-
-    config: MechanismsConfig
-    bank: MechanismBank
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
@@ -148,19 +151,5 @@ def require_room(config: MechanismsConfig, room: float) -> None:
         numbers = sum(parameter.numel() for parameter in config.bank.generator.build().parameters())
     one = len(SIDES) * 4 * 4 * numbers  # bytes
     if config.most * one > room:
-        found = f"--k is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
-        raise InputError(f"{found}; give a smaller --k or --bank.generator.width")
-
-
-def load_mechanisms(folder: Path) -> TrainedMechanisms:
-    """The mechanisms and critics of a finished run, on the CPU and in evaluation mode."""
-    tensors, about = Run(folder).load_model()
-    if about.get("kind") != KIND:
-        raise InputError(f"{folder} holds no mechanisms; name the --out of a tcm mechanisms run")
-    config = from_json(MechanismsConfig, about["config"], str(folder))
-    try:
-        bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
-        bank.load_weights(tensors)
-    except (KeyError, RuntimeError) as error:
-        raise InputError(f"{folder} holds weights that do not fit its configuration; train it again") from error
-    return TrainedMechanisms(config, bank.eval())
+        found = f"is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
+        raise InputError("k", f"{found}; give a smaller `k` or `bank.generator.width`")

@@ -1,6 +1,5 @@
-"""All k counterfactuals of every image of both domains, on disk for stage 2 (end of Section 3.1)."""
+"""Writes the k counterfactuals of every image of both domains to disk, for stage 2 (TCM Section 3.1)."""
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +20,10 @@ from tcm.errors import InputError, Interrupted, explain_out_of_memory, printable
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import winners
 from tcm.mechanisms.counterfactual_store import CounterfactualIndex, CounterfactualWriter, read_index
-from tcm.mechanisms.distance import fitting_batch
+from tcm.mechanisms.distance import transport_batch_size
+from tcm.mechanisms.load import load_mechanisms, weights_hash
 from tcm.mechanisms.pair import SIDES, Side
-from tcm.mechanisms.train import MechanismsConfig, load_mechanisms
+from tcm.mechanisms.train import MechanismsConfig
 from tcm.progress import ProgressDisplay
 from tcm.training.device import make_fabric
 from tcm.training.files import lock, make_folder
@@ -31,20 +31,20 @@ from tcm.training.run_folder import Run
 from tcm.training.stop_requests import StopRequest, stop_requests
 
 SAVE_EVERY = 2.0  # seconds of work that a killed process may lose
-IN_FLIGHT = 3  # batches between the device and the disk
-WORTH_COMPILING = 100_000  # passes of a generator after which the time that compiling takes is earned back on a GPU
+IN_FLIGHT = 3  # batches on their way from the device to the disk
+WORTH_COMPILING = 100_000  # images through a generator from which on compiling saves time on a GPU
 
 
-class Carried(NamedTuple):
-    """Images under all k mechanisms: M_i(x_s) of source images, M_i^-1(x_t) of target images."""
+class TransportedBatch(NamedTuple):
+    """The counterfactuals of a batch: M_i(x_s) of source images, M_i^-1(x_t) of target images."""
 
     images: Tensor  # uint8 [batch, k, side, side, 3]
     winner: Tensor  # int64 [batch]
     losses: Tensor  # float32 [batch, k]
 
 
-class Ready(NamedTuple):
-    """A finished run of stage 1 and its images, ready to transport."""
+class TransportSetup(NamedTuple):
+    """A finished run of stage 1, with its networks on the device, and its images."""
 
     fabric: Fabric
     config: MechanismsConfig
@@ -55,20 +55,21 @@ class Ready(NamedTuple):
 def transport(
     folder: Path, out: Path | None = None, *, batch: int | None = None, device: str = "auto", quiet: bool = False
 ) -> bool:
-    """Transports both domains of a finished run into `out`/source and `out`/target, from where an earlier call stopped.
+    """Transports both domains of a finished run into `out`/source and `out`/target, or resumes an earlier call.
 
-    False if they were finished already. `out` is the folder "transported" in that of the run unless it is given.
+    False if they were finished already. `out` is by default the folder "transported" inside the run.
     """
     if batch is not None and batch < 1:
-        raise InputError(f"--batch is {batch}; give 1 or more")
+        raise InputError("batch", f"is {batch}; give 1 or more")
     fabric, config, bank, task = open_for_transport(folder, device, quiet)
     out = out or folder / "transported"
     make_folder(out)
     with lock(out), ExitStack() as files:
         writers: dict[Side, CounterfactualWriter] = {}
         for side, store, other in zip(SIDES, task, reversed(task), strict=True):
-            begun, _ = read_index(out / side)
-            size = batch or (begun.batch if begun else fitting_batch(config.bank.generator, store.size, fabric.device))
+            started, _ = read_index(out / side)
+            fitting = transport_batch_size(config.bank.generator, store.size, fabric.device)
+            size = batch or (started.batch if started else fitting)
             index = CounterfactualIndex(
                 run=str(folder.absolute()),
                 mechanisms=weights_hash(folder),
@@ -83,14 +84,14 @@ def transport(
             writers[side] = files.enter_context(closing(CounterfactualWriter(out / side, index)))
         if all(writer.finished for writer in writers.values()):
             return False
-        if fabric.device.type == "cuda" and passes(bank, sum(map(len, task))) >= WORTH_COMPILING:
+        if fabric.device.type == "cuda" and generator_passes(bank, sum(map(len, task))) >= WORTH_COMPILING:
             bank.accelerate()
         _transport_all(fabric, bank, task, writers, out, quiet)
     return True
 
 
-def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) -> Ready:
-    """A finished run on its device; an error where it cannot transport its images."""
+def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) -> TransportSetup:
+    """A finished run, ready to transport its images; an error if it cannot."""
     config, bank = load_mechanisms(folder)
     fabric = make_fabric(device, config.precision)
     task = load_task(config.data, quiet)
@@ -98,20 +99,20 @@ def open_for_transport(folder: Path, device: str = "auto", quiet: bool = False) 
     fabric.to_device(bank)
     if fabric.device.type == "cuda":
         bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    return Ready(fabric, config, bank, task)
+    return TransportSetup(fabric, config, bank, task)
 
 
 def require_transportable(folder: Path, config: MechanismsConfig, task: Task) -> None:
-    """An error unless these are the data of the run, and its generators return images as large as the stored ones."""
+    """An error unless the run was trained on this task, and its generators return images of the stored size."""
     classes = Run(folder).about_model()["classes"]
     if tuple(classes) != task.source.classes:
         now, then = (printable(", ".join(names)) for names in (task.source.classes, classes))
         found = f"the classes of {printable(task.source.name)} are {now}, but {folder} was trained on {then}"
-        raise InputError(f"{found}; restore the data or train again in a new --out")
-    learned = Run(folder).images()
-    if learned is not None and learned != [store.fingerprint for store in task]:
-        found = f"{printable(folder)} was trained on other images than its data holds now"
-        raise InputError(f"{found}; restore them or train again in a new --out")
+        raise InputError(f"{found}; restore the data or train again in a new `out`")
+    trained = Run(folder).images()
+    if trained is not None and trained != [store.fingerprint for store in task]:
+        found = f"{printable(folder)} was trained on other images than its data has now"
+        raise InputError(f"{found}; restore them or train again in a new `out`")
     for store in task:
         try:
             config.bank.generator.require_side(store.size)
@@ -120,32 +121,27 @@ def require_transportable(folder: Path, config: MechanismsConfig, task: Task) ->
             needed = f"a multiple of {2**generator.halvings}, {generator.smallest_image} or more"
             raise InputError(
                 f"the images of {printable(store.name)} are stored with side {store.size}, but the generators of "
-                f"{folder} need {needed}; train mechanisms with such a --data.size"
+                f"{folder} need {needed}; train mechanisms with such a `data.size`"
             ) from error
 
 
-def passes(bank: MechanismBank, images: int) -> int:
-    """How often a generator runs to transport so many images; the whole loss needs them carried back, too."""
+def generator_passes(bank: MechanismBank, images: int) -> int:
+    """Images that pass through a generator to transport so many; the total loss also transports them back."""
     return images * bank.k * (3 if bank.config.score == "total" else 1)
 
 
-def weights_hash(folder: Path) -> str:
-    """A hash of the mechanisms, so that what others made is not taken for theirs."""
-    return hashlib.blake2b(Run(folder).model_file.read_bytes(), digest_size=16).hexdigest()
-
-
 @torch.inference_mode()
-def counterfactuals(fabric: Fabric, bank: MechanismBank, origin: Side, pixels: Tensor) -> Carried:
-    """What all mechanisms make of stored images [batch, side, side, 3] on the device, and who does it best (Eq. 2)."""
+def counterfactuals(fabric: Fabric, bank: MechanismBank, origin: Side, pixels: Tensor) -> TransportedBatch:
+    """The counterfactuals of stored images [batch, side, side, 3] on the device, and the winners (TCM Eq. (2))."""
     with fabric.autocast():
-        losses, carried = bank.scored(2 * as_input(pixels) - 1, origin)
+        losses, made = bank.scored(2 * as_input(pixels) - 1, origin)
     losses = losses.float()
-    made = as_stored((carried.float() + 1) / 2)  # [k, batch, side, side, 3]
-    return Carried(made.transpose(0, 1).contiguous(), winners(losses), losses.T.contiguous())
+    stored = as_stored((made.float() + 1) / 2)  # [k, batch, side, side, 3]
+    return TransportedBatch(stored.transpose(0, 1).contiguous(), winners(losses), losses.T.contiguous())
 
 
 def win_shares(out: Path) -> dict[Side, list[float]]:
-    """Each mechanism's share of the images of each domain, of a finished folder."""
+    """The share of images of each domain that each mechanism won, from a finished folder."""
     found: dict[Side, list[float]] = {}
     for side in SIDES:
         index, _ = read_index(out / side)
@@ -166,37 +162,37 @@ def _transport_all(
         for store, (origin, writer) in zip(task, writers.items(), strict=True):
             if not writer.finished:
                 make = partial(counterfactuals, fabric, bank, origin)
-                _fill(writer, store.images, fabric.device, make, stop, lambda: display.update(done()))
+                _transport_domain(writer, store.images, fabric.device, make, stop, lambda: display.update(done()))
             if stop.requested and done() < total:
                 found = f"stopped at image {done()} of {total}, saved in {out}"
                 raise Interrupted(f"{found}; repeat the command to continue", stop.number)
 
 
-def _fill(
+def _transport_domain(
     writer: CounterfactualWriter,
     images: Tensor,
     device: torch.device,
-    make: Callable[[Tensor], Carried],
+    make: Callable[[Tensor], TransportedBatch],
     stop: StopRequest,
     show: Callable[[], None],
 ) -> None:
-    """Fills one domain's folder. Reading ahead and writing behind run beside the device, which never waits for them."""
+    """Transports one domain. Two threads read the next batch and write the previous ones, so the device never waits."""
     batch, waiting, saved = writer.index.batch, deque[Future[None]](), 0.0
     starts = range(writer.done, len(images), batch)
 
-    def write(start: int, landed: _Landed) -> None:
+    def write(start: int, copy: _HostCopy) -> None:
         nonlocal saved
-        writer.append(start, *landed.arrays())
+        writer.append(start, *copy.arrays())
         if time.monotonic() - saved > SAVE_EVERY:
             writer.save()
             saved = time.monotonic()
 
-    with ThreadPoolExecutor(1, "write") as behind:
+    with ThreadPoolExecutor(1, "write") as writing:
         for start, pixels in zip(starts, _read_ahead(images, starts, batch, device), strict=True):
-            with explain_out_of_memory(f"--batch {batch}", "repeat the command with a smaller one"):
-                made = make(filled_up(pixels, batch)) if pixels.is_cuda else make(pixels)
-                made = Carried(*(part[: len(pixels)] for part in made))
-                waiting.append(behind.submit(write, start, _Landed(made)))
+            with explain_out_of_memory(f"`batch` {batch}", "repeat the command with a smaller one"):
+                made = make(padded_batch(pixels, batch)) if pixels.is_cuda else make(pixels)
+                made = TransportedBatch(*(part[: len(pixels)] for part in made))
+                waiting.append(writing.submit(write, start, _HostCopy(made)))
             if len(waiting) > IN_FLIGHT:
                 waiting.popleft().result()
                 show()
@@ -211,13 +207,13 @@ def _fill(
         writer.save()
 
 
-def filled_up(pixels: Tensor, batch: int) -> Tensor:
-    """A last, smaller batch with its first image again and again, so that kernels compiled for a full one fit it."""
+def padded_batch(pixels: Tensor, batch: int) -> Tensor:
+    """The batch, filled up with copies of its first image: compiled kernels need batches of one size."""
     return torch.cat([pixels, pixels[:1].expand(batch - len(pixels), -1, -1, -1)])
 
 
 def _read_ahead(images: Tensor, starts: Sequence[int], batch: int, device: torch.device) -> Iterator[Tensor]:
-    """The batches that begin at `starts`, on the device; the next is read from the disk meanwhile."""
+    """The batches that begin at `starts`, on the device. A thread reads the next one meanwhile."""
 
     def read(start: int) -> Tensor:
         pixels = images[start : start + batch]
@@ -232,19 +228,19 @@ def _read_ahead(images: Tensor, starts: Sequence[int], batch: int, device: torch
                 yield coming.popleft().result().to(device, non_blocking=True)
 
 
-class _Landed:
-    """Counterfactuals on their way to host memory, while the device goes on."""
+class _HostCopy:
+    """Counterfactuals that are copied to host memory while the device continues."""
 
-    def __init__(self, made: Carried):
-        self._tensors, self._arrived = list(made), None
+    def __init__(self, made: TransportedBatch):
+        self._tensors, self._copied = list(made), None
         if made.images.is_cuda:
             pinned = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in made]
             self._tensors = [host.copy_(part, non_blocking=True) for host, part in zip(pinned, made, strict=True)]
-            self._arrived = torch.cuda.Event()
-            self._arrived.record()
+            self._copied = torch.cuda.Event()
+            self._copied.record()
 
     def arrays(self) -> list[np.ndarray]:
-        """Images, winner and losses, once they have arrived."""
-        if self._arrived:
-            self._arrived.synchronize()
+        """Images, winners and losses, when the copy is complete."""
+        if self._copied:
+            self._copied.synchronize()
         return [tensor.numpy() for tensor in self._tensors]

@@ -4,6 +4,7 @@ In: a `Batch` with labels of the source alone. Out: loss terms by name, and logi
 `method.py`, then `dann.py`; docs/adding-a-method.md adds one more.
 """
 
+from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
@@ -11,10 +12,13 @@ from tcm.methods.erm import ERMConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
-from tcm.methods.tcm.baseline import BaselineConfig, preset_baseline
-from tcm.methods.tcm.tcm import Preset as Preset
-from tcm.methods.tcm.tcm import TCMConfig, preset_tcm
+from tcm.methods.tcm.control import ControlConfig
+from tcm.methods.tcm.paper import PaperConfig
+from tcm.methods.tcm.release import ReleaseConfig
+from tcm.methods.tcm.tcm import TCMConfig
 
+# One line registers a method: it is then in the command line, the tests, suites, tables, costs and the documentation,
+# in this order.
 METHODS: dict[str, type[MethodConfig]] = {
     "erm": ERMConfig,
     "dan": DANConfig,
@@ -25,12 +29,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "mdd": MDDConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
+    "tcm-paper": PaperConfig,
+    "tcm-release": ReleaseConfig,
+    "tcm-control": ControlConfig,
 }
-WITH_PRESETS = ("tcm",)
-
-
-def preset_method(name: str, preset: Preset, small: bool) -> MethodConfig:
-    """Where the options of a method start; `small` is for images below 64 pixels and their small network."""
-    if name in WITH_PRESETS:
-        return preset_tcm(preset, small)
-    return preset_baseline(small) if name == "baseline" else METHODS[name]()
+DEFAULT = "tcm"  # the method that `tcm fit` trains

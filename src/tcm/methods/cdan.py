@@ -1,6 +1,6 @@
 """CDAN and CDAN+E: conditional adversarial domain adaptation (Long et al., NeurIPS 2018)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,27 +8,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig, Problem
 from tcm.nn.heads import discriminator, multilinear_map, reverse_gradient
 from tcm.nn.losses import confident_confusion, domain_confusion
 from tcm.nn.schedules import ramp_up
 
 
 @dataclass(frozen=True)
-class CDANConfig:
+class CDANConfig(MethodConfig):
     """Conditional adversarial training: a discriminator that sees features together with the predicted class."""
 
-    recipe: Recipe = field(default_factory=Recipe)
     trade_off: float = 1.0
     """Weight of the domain loss."""
     weighting: Literal["equal", "entropy"] = "equal"
     """equal: all images count alike. entropy: those with a sure prediction count more."""
     hidden: int = 1024
     """Width of the discriminator."""
-
-    def build(self, problem: Problem) -> "CDAN":
-        """The method on the problem's backbone."""
-        return CDAN(problem, self)
 
 
 @dataclass(frozen=True)
@@ -38,11 +33,11 @@ class CDANEConfig(CDANConfig):
     weighting: Literal["equal", "entropy"] = "entropy"
 
 
-class CDAN(Method):
+class CDAN(Method, config=CDANConfig):
     """Classification on the source, plus a discriminator of features times predictions behind a gradient reversal."""
 
     def __init__(self, problem: Problem, config: CDANConfig):
-        super().__init__(problem, config.recipe)
+        super().__init__(problem, config)
         self.trade_off = config.trade_off
         self.weighting = config.weighting
         self.discriminator = discriminator(config.recipe.bottleneck * problem.classes, config.hidden)

@@ -1,34 +1,29 @@
 """DAN: deep adaptation networks (Long et al., ICML 2015)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig, Problem
 from tcm.nn.losses import multi_kernel_mmd
 
 
 @dataclass(frozen=True)
-class DANConfig:
+class DANConfig(MethodConfig):
     """Mean embeddings: features whose distributions several kernels cannot tell apart."""
 
-    recipe: Recipe = field(default_factory=Recipe)
     trade_off: float = 1.0
     """Weight of the distance between the domains."""
 
-    def build(self, problem: Problem) -> "DAN":
-        """The method on the problem's backbone."""
-        return DAN(problem, self)
 
-
-class DAN(Method):
+class DAN(Method, config=DANConfig):
     """Classification on the source, plus the distance between the mean embeddings of both domains' features."""
 
     def __init__(self, problem: Problem, config: DANConfig):
-        super().__init__(problem, config.recipe)
+        super().__init__(problem, config)
         self.trade_off = config.trade_off
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:

@@ -1,38 +1,33 @@
 """DANN: domain-adversarial training of neural networks (Ganin et al., JMLR 2016)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig, Problem
 from tcm.nn.heads import discriminator, reverse_gradient
 from tcm.nn.losses import domain_confusion
 from tcm.nn.schedules import ramp_up
 
 
 @dataclass(frozen=True)
-class DANNConfig:
+class DANNConfig(MethodConfig):
     """Domain-adversarial training: features that a discriminator cannot tell apart by domain."""
 
-    recipe: Recipe = field(default_factory=Recipe)
     trade_off: float = 1.0
     """Weight of the domain loss."""
     hidden: int = 1024
     """Width of the discriminator."""
 
-    def build(self, problem: Problem) -> "DANN":
-        """The method on the problem's backbone."""
-        return DANN(problem, self)
 
-
-class DANN(Method):
+class DANN(Method, config=DANNConfig):
     """Classification on the source, plus a domain discriminator behind a gradient reversal layer."""
 
     def __init__(self, problem: Problem, config: DANNConfig):
-        super().__init__(problem, config.recipe)
+        super().__init__(problem, config)
         self.trade_off = config.trade_off
         self.discriminator = discriminator(config.recipe.bottleneck, config.hidden)
 

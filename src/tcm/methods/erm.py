@@ -1,26 +1,20 @@
 """Source only: empirical risk minimisation on the labelled domain. What every adaptation method must beat."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig
 
 
 @dataclass(frozen=True)
-class ERMConfig:
-    """Source only: train on the labelled domain, hope for the best."""
-
-    recipe: Recipe = field(default_factory=Recipe)
-
-    def build(self, problem: Problem) -> "ERM":
-        """The method on the problem's backbone."""
-        return ERM(problem, self.recipe)
+class ERMConfig(MethodConfig):
+    """Source only: train on the labelled domain alone, which every other method must beat."""
 
 
-class ERM(Method):
+class ERM(Method, config=ERMConfig):
     """Cross-entropy on the source images; the target's are never looked at."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:

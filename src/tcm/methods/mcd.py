@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Answer, Method, Problem, Recipe
+from tcm.methods.method import Answer, Method, MethodConfig, Problem, Recipe
 from tcm.nn.heads import deep_classifier
 from tcm.nn.losses import class_balance, classifier_discrepancy
 
 
 @dataclass(frozen=True)
-class MCDConfig:
+class MCDConfig(MethodConfig):
     """Two classifiers that find the target images they disagree on, and a backbone that makes them agree."""
 
     recipe: Recipe = field(default_factory=lambda: Recipe(bottleneck=1024))
@@ -25,16 +25,12 @@ class MCDConfig:
     repeats: int = 4
     """Steps of the backbone for each step of the classifiers: n in the paper."""
 
-    def build(self, problem: Problem) -> "MCD":
-        """The method on the problem's backbone."""
-        return MCD(problem, self)
 
-
-class MCD(Method):
+class MCD(Method, config=MCDConfig):
     """The backbone against two classifiers, each with hidden layers of its own, in three steps."""
 
     def __init__(self, problem: Problem, config: MCDConfig):
-        super().__init__(problem, config.recipe)
+        super().__init__(problem, config)
         self.config = config
         del self.bottleneck, self.classifier  # the two classifiers take their place
         width = config.recipe.bottleneck

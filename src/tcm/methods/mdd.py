@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig, Problem, Recipe
 from tcm.nn.heads import hidden_classifier, reverse_gradient
 from tcm.nn.losses import margin_disparity
 from tcm.nn.schedules import ramp_up
 
 
 @dataclass(frozen=True)
-class MDDConfig:
+class MDDConfig(MethodConfig):
     """Margin disparity: features on which no second classifier agrees on the source and differs on the target."""
 
     recipe: Recipe = field(default_factory=lambda: Recipe(lr=0.004, bottleneck=1024))
@@ -27,16 +27,12 @@ class MDDConfig:
     hidden: int = 1024
     """Width of the hidden layer of both classifiers."""
 
-    def build(self, problem: Problem) -> "MDD":
-        """The method on the problem's backbone."""
-        return MDD(problem, self)
 
-
-class MDD(Method):
+class MDD(Method, config=MDDConfig):
     """Classification on the source, plus an adversarial classifier behind a gradient reversal layer."""
 
     def __init__(self, problem: Problem, config: MDDConfig):
-        super().__init__(problem, config.recipe)
+        super().__init__(problem, config)
         self.config = config
         self.bottleneck.append(nn.Dropout(0.5))
         widths = config.recipe.bottleneck, config.hidden, problem.classes

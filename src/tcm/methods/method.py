@@ -2,15 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from tcm.data.batch import Batch
+from tcm.errors import InputError
 from tcm.nn.backbone import Backbone
 from tcm.nn.generator import FrozenGenerators
 from tcm.nn.heads import bottleneck, classifier
@@ -25,24 +26,6 @@ class Problem:
     classes: int
     backbone: Backbone
     inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, for a method that uses counterfactuals
-
-
-class MethodConfig(Protocol):
-    """A frozen dataclass that builds its method.
-
-    One whose method needs counterfactuals has a class attribute `uses_counterfactuals = True`; whole numbers that may
-    be 0 are named by `may_be_zero`. One whose settings can contradict each other has a `require_coherent`, which raises
-    an InputError.
-    """
-
-    def build(self, problem: Problem) -> "Method":
-        """The method, with fresh weights on top of the problem's backbone."""
-        ...
-
-
-def uses_counterfactuals(config: MethodConfig) -> bool:
-    """Whether the method is to be given --mechanisms; most are not, so most configs need not say so."""
-    return getattr(config, "uses_counterfactuals", False)
 
 
 @dataclass(frozen=True)
@@ -61,12 +44,39 @@ class Recipe:
     """Width of the layer between backbone and classifier."""
 
 
+@dataclass(frozen=True)
+class MethodConfig:
+    """The settings of a method: a frozen dataclass whose first line of documentation is the help of the command line.
+
+    `class DANN(Method, config=DANNConfig)` connects the two, so that `build` need not be written again.
+    """
+
+    method: ClassVar[type["Method"]]
+    uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
+    number_of_mechanisms: ClassVar[int | None] = None  # that the method needs; None: any number
+
+    recipe: Recipe = field(default_factory=Recipe)
+
+    @classmethod
+    def for_images(cls, small: bool) -> Self:
+        """The default settings; `small` is for images below 64 pixels and their small network."""
+        return cls()
+
+    def build(self, problem: Problem) -> "Method":
+        """The method, with fresh weights on top of the problem's backbone."""
+        k, needed = len(problem.inverse or ()), self.number_of_mechanisms
+        if needed not in (None, k):
+            found = f"has {k} mechanisms, but this method uses {needed}"
+            raise InputError("mechanisms", f"{found}; name a run of tcm mechanisms with `k` {needed}")
+        return self.method(problem, self)
+
+
 class Answer(NamedTuple):
     """What a method says of images, and what it says it by."""
 
     logits: Tensor  # [batch, classes]
     features: Tensor  # [batch, width], of the layer that the logits are read from
-    others: Mapping[str, Tensor] = MappingProxyType({})  # by name, logits to compare with: the model read in other ways
+    variants: Mapping[str, Tensor] = MappingProxyType({})  # name -> logits of another way to predict, to compare with
 
 
 class Method(Learner):
@@ -75,9 +85,15 @@ class Method(Learner):
     lr_fields = ("method.recipe.lr",)
     min_steps_to_compile = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
 
-    def __init__(self, problem: Problem, recipe: Recipe):
+    def __init_subclass__(cls, config: type[MethodConfig] | None = None) -> None:
+        """Makes the class what `config` builds."""
+        super().__init_subclass__()
+        if config:
+            config.method = cls
+
+    def __init__(self, problem: Problem, config: MethodConfig):
         super().__init__()
-        self.recipe = recipe
+        self.recipe = recipe = config.recipe
         self.backbone = problem.backbone
         self.inverse = problem.inverse
         self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)

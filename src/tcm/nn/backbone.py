@@ -1,4 +1,4 @@
-"""Backbones: images in [0, 1] to feature vectors. Any timm network, or a small one for 32 x 32 images."""
+"""Backbones: from images in [0, 1] to feature vectors. Any timm network, or a small one for 32 x 32 images."""
 
 import dataclasses
 import difflib
@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from tcm.errors import InputError
+from tcm.errors import InputError, printable
 
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -20,49 +20,49 @@ class BackboneConfig:
     """The feature extractor."""
 
     name: str = "auto"
-    """A timm name such as resnet50, or "small". "auto": small for crops below 64 pixels, resnet50 otherwise."""
+    """A timm name such as resnet50, or small. auto: small for crops below 64 pixels, resnet50 otherwise."""
     weights: Path | None = None
-    """A safetensors file of pretrained weights with torchvision's or timm's key names."""
+    """A safetensors file of pretrained weights with the key names of torchvision or timm."""
     pretrained: bool = True
-    """Without a weights file: start from timm's pretrained weights, fetched from its hub."""
+    """Without a weights file: start from timm's pretrained weights, which are downloaded."""
     stride_in_1x1: bool = False
-    """ResNet v1 layout: the stride sits on the 1 x 1 convolution. Read from the weights file's metadata."""
+    """ResNet v1: the 1 x 1 convolution has the stride. Also read from the metadata of the weights file."""
 
     def resolved(self, small_images: bool) -> "BackboneConfig":
-        """This config with "auto" replaced and the layout read from the weights file."""
+        """This config with "auto" replaced and `stride_in_1x1` read from the weights file."""
         name = self.name if self.name != "auto" else ("small" if small_images else "resnet50")
         if name != "small":
             _check_timm_name(name)
         return dataclasses.replace(self, name=name, stride_in_1x1=self._strides_in_1x1())
 
     def require_crop(self, crop: int) -> None:
-        """Refuses images of a size that the network, such as a vision transformer, is not made for."""
+        """An error if the network, such as a vision transformer, takes images of another size only."""
         if self.name == "small":
             return
-        about = _about_timm(self.name)
+        about = _pretrained_config(self.name)
         if about and about.fixed_input_size and about.input_size[-1] != crop:
             side = about.input_size[-1]
-            found = f"--data.crop is {crop}, but --backbone.name {self.name} takes images of side {side} only"
-            raise InputError(f"{found}; give --data.crop {side}")
+            found = f"is {crop}, but `backbone.name={self.name}` takes images of side {side} only"
+            raise InputError("data.crop", f"{found}; give `data.crop={side}`")
 
     def build(self, initialise: bool = True) -> "Backbone":
-        """The network; without `initialise` no pretrained weights are looked for (a checkpoint will fill it)."""
+        """The network; without `initialise` no pretrained weights are loaded, for a checkpoint will replace them."""
         if self.name == "auto":
-            raise InputError('the backbone "auto" depends on the images; name a network, or call resolved() first')
-        fetch = initialise and self.pretrained and self.weights is None and self.name != "small"
+            raise InputError("backbone.name", "auto depends on the images; name a network, or call resolved() first")
+        download = initialise and self.pretrained and self.weights is None and self.name != "small"
         if self.name == "small":
             network, mean, sd = SmallNet(), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
         else:
-            network = _timm_network(self.name, fetch)
+            network = _timm_network(self.name, download)
             data = getattr(network, "pretrained_cfg", {})
             mean, sd = data.get("mean", IMAGENET_MEAN), data.get("std", IMAGENET_SD)
-        # The file decides only where it is read: a checkpoint's may be gone, and its config says what it said.
+        # A checkpoint's weights file may be gone, but its config has `stride_in_1x1`.
         if self._strides_in_1x1() if initialise else self.stride_in_1x1:
             move_stride_to_1x1(network)
         if initialise and self.weights is not None:
             load_weights(network, self.weights)
             mean, sd = (_numbers(_metadata(self.weights).get(key)) or old for key, old in (("mean", mean), ("std", sd)))
-        return Backbone(network, mean, sd, pretrained=fetch or self.weights is not None)
+        return Backbone(network, mean, sd, pretrained=download or self.weights is not None)
 
     def _strides_in_1x1(self) -> bool:
         in_file = self.weights is not None and _metadata(self.weights).get("stride_in_1x1") == "true"
@@ -92,7 +92,7 @@ class Backbone(nn.Module):
         found = self.network.forward_features((images - self.mean) / self.sd)  # pyright: ignore[reportCallIssue]
         if found.ndim != 4 or getattr(self.network, "output_fmt", "NCHW") != "NCHW":
             kind = type(self.network).__name__
-            raise InputError(f"the backbone {kind} has no convolutional feature maps; name runs of one that has")
+            raise InputError(f"the backbone {kind} has no convolutional feature maps; name runs of another backbone")
         return found
 
     def pooled(self, maps: Tensor) -> Tensor:
@@ -111,10 +111,10 @@ class SmallNet(nn.Sequential):
             return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
 
         layers = [*block(3, 16, 5, 2), *block(16, 32, 3, 1), *block(32, 64, 3, 2), *block(64, 64, 3, 2)]
-        # A grid of 4 x 4 keeps where things are: digits differ by the place of their strokes.
+        # A grid of 4 x 4 keeps positions: digits differ by where their strokes are.
         super().__init__(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 64))
 
-    # The two halves of the network, by timm's names.
+    # The two halves of the network, with timm's names.
 
     def forward_features(self, images: Tensor) -> Tensor:
         """The last convolution's maps [batch, 64, height, width]."""
@@ -126,9 +126,9 @@ class SmallNet(nn.Sequential):
 
 
 def move_stride_to_1x1(network: nn.Module) -> None:
-    """Turns a ResNet of the v1.5 layout into v1: each strided bottleneck strides in its first convolution.
+    """Turns a ResNet v1.5 into v1: each strided bottleneck has the stride in its first convolution.
 
-    Weights have the same shapes in both layouts, so the wrong one loads without complaint and works silently worse.
+    Weights have the same shapes in both, so the wrong one loads without an error and is silently worse.
     """
     for block in network.modules():
         first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
@@ -139,27 +139,25 @@ def move_stride_to_1x1(network: nn.Module) -> None:
 
 
 def load_weights(network: nn.Module, file: Path) -> None:
-    """Fills the network from a safetensors file; anything but a missing or spare classifier is an error."""
+    """Fills the network from a safetensors file; a classifier in the file is ignored, other differences are errors."""
     expected = network.state_dict()
     with _opened(file) as tensors:
         given = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
-    # A network without its classifier may still have a norm in its head, as timm's ConvNeXt.
-    spare = [key for key in given if key.startswith(("fc.", "classifier.", "head.")) and key not in expected]
-    given = {key: value for key, value in given.items() if key not in spare}
+    # A network without its classifier may still have a norm in its head, as timm's ConvNeXt has.
+    unused = [key for key in given if key.startswith(("fc.", "classifier.", "head.")) and key not in expected]
+    given = {key: value for key, value in given.items() if key not in unused}
     missing = [key for key in expected if key not in given and not key.endswith("num_batches_tracked")]
     unknown = [key for key in given if key not in expected]
-    shaped = [key for key in given if key in expected and given[key].shape != expected[key].shape]
-    if missing or unknown or shaped:
-        first = f'no "{missing[0]}"' if missing else f'"{(unknown or shaped)[0]}" does not fit'
-        count = len(missing) + len(unknown) + len(shaped)
-        raise InputError(
-            f"{file} holds weights of another network: {first} ({count} tensors differ); "
-            "give --backbone.name the network that the file was made for"
-        )
+    misshapen = [key for key in given if key in expected and given[key].shape != expected[key].shape]
+    if missing or unknown or misshapen:
+        first = f'it has no "{missing[0]}"' if missing else f'"{(unknown or misshapen)[0]}" does not fit'
+        count = len(missing) + len(unknown) + len(misshapen)
+        found = f"{printable(file)} has weights of another network: {first} ({count} tensors differ)"
+        raise InputError("backbone.weights", f"{found}; set `backbone.name` to the network of the file")
     network.load_state_dict({key: given[key].to(expected[key].dtype) for key in given}, strict=False)
 
 
-# timm takes seconds to import, and the small network does without it.
+# timm takes seconds to import, and the small network does not need it.
 
 
 def _check_timm_name(name: str) -> None:
@@ -167,48 +165,47 @@ def _check_timm_name(name: str) -> None:
 
     if not timm.is_model(name):
         near = difflib.get_close_matches(name.lower(), timm.list_models(), n=3)
-        hint = f" (near: {', '.join(near)})" if near else ""
-        raise InputError(f'--backbone.name: timm has no network "{name}"{hint}; use a timm name or "small"')
-    _about_timm(name)
+        hint = f" (similar: {', '.join(near)})" if near else ""
+        found = f'is "{printable(name)}", which is not a network of timm{hint}'
+        raise InputError("backbone.name", f'{found}; use a timm name or "small"')
+    _pretrained_config(name)
 
 
-def _about_timm(name: str) -> Any:
-    """What timm knows of the network's pretrained weights; None where there are none."""
+def _pretrained_config(name: str) -> Any:
+    """timm's description of the network's pretrained weights, None if there are none."""
     import timm
 
     try:
         return timm.get_pretrained_cfg(name)
     except RuntimeError as error:
         network = name.split(".")[0]
-        tags = ", ".join(timm.list_pretrained(f"{network}.*")) or "none"
-        raise InputError(f'--backbone.name: timm has no weights "{name}"; it has {network} alone, or {tags}') from error
+        names = ", ".join([network, *timm.list_pretrained(f"{network}.*")])
+        found = f'is "{printable(name)}", but timm has no such weights'
+        raise InputError("backbone.name", f"{found}; use one of {names}") from error
 
 
-def _timm_network(name: str, fetch: bool) -> nn.Module:
+def _timm_network(name: str, download: bool) -> nn.Module:
     import timm
 
     try:
-        return timm.create_model(name, pretrained=fetch, num_classes=0)
+        return timm.create_model(name, pretrained=download, num_classes=0)
     except (OSError, RuntimeError, ValueError) as error:
-        if not fetch:
+        if not download:
             raise
         reason = str(error).splitlines()[0][:120]
-        raise InputError(
-            f"no pretrained weights of {name} could be fetched ({reason}); "
-            "give a file with --backbone.weights FILE, or --backbone.no-pretrained to start from random weights"
-        ) from error
+        remedy = "set `backbone.weights` to a file, or `backbone.pretrained=False` to start from random weights"
+        raise InputError(f"the pretrained weights of {name} could not be downloaded ({reason}); {remedy}") from error
 
 
 def _opened(file: Path) -> safe_open:
     try:
         return safe_open(file, framework="pt")
     except FileNotFoundError as error:
-        raise InputError(f"--backbone.weights: there is no file {file}; check the path") from error
+        raise InputError("backbone.weights", f"{printable(file)} does not exist; check the path") from error
     except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"--backbone.weights: {file} is no readable safetensors file ({error}); "
-            "convert other files with safetensors.torch.save_file"
-        ) from error
+        found = f"{printable(file)} is not a readable safetensors file ({printable(error)})"
+        remedy = "convert other files with safetensors.torch.save_file"
+        raise InputError("backbone.weights", f"{found}; {remedy}") from error
 
 
 def _metadata(file: Path) -> dict[str, str]:

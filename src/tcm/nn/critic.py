@@ -1,4 +1,4 @@
-"""The critic that tells real images of a domain from transported ones, patch by patch (Appendix A.3.1)."""
+"""The critic, a patch discriminator: are these images of the domain real or transported (TCM Appendix A.3.1)?"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,27 +16,25 @@ class CriticConfig:
     width: int = 64
     """Channels of the first layer."""
     halvings: int = 3
-    """Layers of stride 2."""
-    calm: bool = False
-    """Whether the last layer starts at 0. Drawn like the others it starts with verdicts so loud that on photographs
-    the critic is worse than chance for hundreds of steps."""
+    """Layers of stride 2, each of which halves the image."""
+    zero_init_last: bool = False
+    """Start the last layer at 0. Random weights there give outputs so large that on photographs the critic is worse
+    than chance for hundreds of steps."""
 
     def build(self) -> "Critic":
-        """The network with weights drawn from N(0, 0.02); the last layer of a calm one starts at 0."""
+        """The network with weights drawn from N(0, 0.02), with `zero_init_last` those of the last layer 0."""
         return Critic(self)
 
     def require_side(self, side: int) -> None:
-        """An error unless images of this side leave something to judge: the last two layers take a pixel each."""
+        """An error if images of this side are too small: the last two layers take one pixel each."""
         smallest = 3 * 2**self.halvings
         if side < smallest:
-            raise InputError(
-                f"--data.crop is {side}, but a critic with {self.halvings} halvings needs {smallest} or more; "
-                "change --data.crop or --bank.critic.halvings"
-            )
+            found = f"is {side}, but a critic with {self.halvings} halvings needs {smallest} or more"
+            raise InputError("data.crop", f"{found}; change `data.crop` or `bank.critic.halvings`")
 
 
 class Critic(nn.Sequential):
-    """Images [batch, 3, side, side] in [-1, 1] to a map [batch, 1, h, w] that is large where they look real."""
+    """Images [batch, 3, side, side] in [-1, 1] to a map [batch, 1, h, w], large where they look real."""
 
     def __init__(self, config: CriticConfig):
         channels = [config.width * 2**level for level in range(config.halvings + 1)]
@@ -47,5 +45,5 @@ class Critic(nn.Sequential):
         last = nn.Conv2d(channels[-1], 1, 4, padding=1)
         super().__init__(*layers, last)
         self.apply(initialise)
-        if config.calm:
+        if config.zero_init_last:
             nn.init.zeros_(last.weight)

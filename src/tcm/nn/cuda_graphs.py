@@ -1,4 +1,4 @@
-"""CUDA graphs: what a GPU does many times over is recorded once and then started with one call."""
+"""CUDA graphs: the work of a function is recorded once and then started with one call."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -10,11 +10,10 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Runs functions of tensors; switched on, each becomes a CUDA graph for every shape of its arguments.
+    """Calls functions of tensors. While it is `on`, each becomes a CUDA graph for every shape of its arguments.
 
-    Launched one by one, small kernels keep a fast GPU waiting for Python. A function that is recorded must do the
-    same work whatever the values are, and must reach other tensors only in place. It returns a tensor or a tuple of
-    tensors.
+    A fast GPU otherwise waits for Python to launch small kernels one by one. A function must do the same work whatever
+    the values are, may change other tensors in place only, and returns a tensor or a tuple of tensors.
     """
 
     def __init__(self) -> None:
@@ -29,7 +28,7 @@ class Recorder:
             return function(*inputs)
         key = (name, *(tensor.shape for tensor in inputs))
         if key not in self._graphs:
-            if key not in self._seen:  # libraries set themselves up here, which no recording may hold
+            if key not in self._seen:  # the first call initialises libraries, which must not be recorded
                 self._seen.add(key)
                 return function(*inputs)
             self._graphs[key] = self._record(function, inputs)
@@ -42,7 +41,7 @@ class Recorder:
     def _record(
         self, function: Callable[..., object], inputs: tuple[Tensor, ...]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], object]:
-        # All graphs share one pool of memory, so any of them may write where the results of another lie.
+        # All graphs share one pool of memory, so one may overwrite the results of another: they are copied.
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         places = [tensor.clone() for tensor in inputs]
         graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""The image-to-image network of a mechanism (Appendix A.3.1), of any width: 32 x 32 images use the same code."""
+"""The image-to-image network of a mechanism (TCM Appendix A.3.1)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tcm.errors import InputError
 
-PIXELS_AT_ONCE = 2**21  # of the images that frozen networks transform together: one map of the widest takes 0.5 GB
+PIXELS_AT_ONCE = 2**21  # of images that frozen networks transform together: a feature map of 64 channels takes 0.5 GB
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,25 @@ class GeneratorConfig:
     kernel: int = 7
     """Side of the first and the last kernel, an odd number."""
     residual: bool = False
-    """Whether the network makes the change to an image instead of the whole image."""
+    """Whether the output is added to the image, in place of a whole new image."""
 
     def build(self) -> "Generator":
-        """The network with weights drawn from N(0, 0.02); the last layer of a residual one starts at 0."""
+        """The network with weights drawn from N(0, 0.02); a residual one has a last layer of 0."""
         return Generator(self)
 
     @property
     def smallest_image(self) -> int:
-        """The smallest side it can transform: reflection padding needs one pixel more than it adds on a side."""
+        """The smallest side it can transform: reflection padding needs one pixel more than it adds."""
         return max(self.kernel // 2 + 1, 2 * 2**self.halvings)
 
     def require_side(self, side: int) -> None:
-        """An error unless images of this side come out as large as they went in."""
+        """An error unless the output has the size of the input for images of this side."""
         if self.kernel % 2 == 0:
-            raise InputError(f"--bank.generator.kernel is {self.kernel}; give an odd number")
+            raise InputError("bank.generator.kernel", f"is {self.kernel}; give an odd number")
         if side < self.smallest_image or side % 2**self.halvings:
-            raise InputError(
-                f"--data.crop is {side}, but a generator with {self.halvings} halvings needs a multiple of "
-                f"{2**self.halvings}, {self.smallest_image} or more; change --data.crop or --bank.generator.halvings"
-            )
+            needs = f"needs a multiple of {2**self.halvings}, {self.smallest_image} or more"
+            found = f"is {side}, but a generator with {self.halvings} halvings {needs}"
+            raise InputError("data.crop", f"{found}; change `data.crop` or `bank.generator.halvings`")
 
 
 class InstanceNorm(nn.Module):
@@ -54,15 +53,15 @@ class InstanceNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalised x [batch, channels, height, width]."""
         if x.device.type == "cpu":
-            return F.group_norm(x, x.shape[1])  # the same with one channel a group, in a tenth of the time
-        # Written out, because a compiler fuses this with what stands around it.
+            return F.group_norm(x, x.shape[1])  # the same with one channel per group, in a tenth of the time
+        # Written out, because a compiler fuses this with the layers around it.
         variance, mean = torch.var_mean(x, dim=(2, 3), keepdim=True, correction=0)
         return (x - mean) * torch.rsqrt(variance + 1e-5)
 
 
-class ToColours(nn.Conv2d):
-    """A convolution to three channels. On a GPU one so narrow leaves most of a matrix unit idle, so the columns of
-    its kernel become channels that are added up afterwards: the same sums in a third of the time."""
+class ToRGB(nn.Conv2d):
+    """A convolution to three channels, which would leave most of a GPU's matrix units idle. There the columns of the
+    kernel become channels that are added up afterwards: the same sums in a third of the time."""
 
     def forward(self, input: Tensor) -> Tensor:
         """The convolution of input [batch, channels, height, width], without padding."""
@@ -98,7 +97,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x plus what the block adds."""
+        """x plus the output of the two convolutions."""
         return x + self.body(x)
 
 
@@ -115,7 +114,7 @@ class Generator(nn.Sequential):
         for wide, narrow in zip(channels[:0:-1], channels[-2::-1], strict=True):
             up = nn.ConvTranspose2d(wide, narrow, 3, stride=2, padding=1, output_padding=1)
             layers += [up, InstanceNorm(), nn.ReLU()]
-        last = ToColours(channels[0], 3, side)
+        last = ToRGB(channels[0], 3, side)
         layers += [nn.ReflectionPad2d(edge), last]
         if not config.residual:
             layers.append(nn.Tanh())
@@ -126,13 +125,13 @@ class Generator(nn.Sequential):
             nn.init.zeros_(last.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The transported images; a residual network's may leave the range, by as much as its change is too large."""
+        """The transported images; those of a residual network may leave the range [-1, 1]."""
         made = super().forward(input)
         return input + made if self.residual else made
 
 
 class FrozenGenerators(nn.ModuleList):
-    """k networks that have learnt what they will: without gradients, and always in evaluation mode."""
+    """k trained networks, without gradients and always in evaluation mode."""
 
     def __init__(self, networks: Iterable[Generator]):
         super().__init__(networks)
@@ -140,19 +139,19 @@ class FrozenGenerators(nn.ModuleList):
         self.eval()
 
     def train(self, mode: bool = True) -> "FrozenGenerators":
-        """Stays in evaluation mode, whatever the method around it does."""
+        """Stays in evaluation mode, whatever `mode` is."""
         return super().train(False)
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """What each makes [k, batch, 3, side, side] of images [batch, 3, side, side], both in [0, 1]."""
+        """The outputs [k, batch, 3, side, side] for images [batch, 3, side, side], both in [0, 1]."""
         portions = (2 * images - 1).split(max(PIXELS_AT_ONCE // images.shape[-1] ** 2, 1))
         made = torch.stack([torch.cat([network(portion) for portion in portions]) for network in self])
         return ((made.float() + 1) / 2).clamp(0, 1)
 
 
 def initialise(module: nn.Module) -> None:
-    """Convolution weights from N(0, 0.02), biases 0 (Appendix A.3.1)."""
+    """Convolution weights from N(0, 0.02), biases 0 (TCM Appendix A.3.1)."""
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
         nn.init.normal_(module.weight, std=0.02)
         assert module.bias is not None

@@ -1,4 +1,4 @@
-"""What stands on a backbone's features: bottleneck, classifier, domain discriminator, gradient reversal."""
+"""Networks on top of a backbone's features: bottleneck, classifier, domain discriminator, gradient reversal."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def reverse_gradient(x: Tensor, factor: float) -> Tensor:
 def multilinear_map(features: Tensor, predictions: Tensor) -> Tensor:
     """Every feature times every class probability: [batch, classes x features], the features of class 0 first.
 
-    The outer product of f and g, Section 3.2 of Long et al. (2018).
+    The outer product of f and g in Long et al. (2018), Section 3.2.
     """
     return (predictions[:, :, None] * features[:, None, :]).flatten(1)
 
@@ -48,12 +48,12 @@ def classifier(features: int, classes: int) -> nn.Linear:
 
 
 def hidden_classifier(features: int, hidden: int, classes: int) -> nn.Sequential:
-    """A classifier with one hidden layer and dropout, as MDD's two: features -> logits."""
+    """A classifier with one hidden layer and dropout, as MDD has two: features -> logits."""
     return nn.Sequential(classifier(features, hidden), nn.ReLU(), nn.Dropout(0.5), classifier(hidden, classes))
 
 
 def deep_classifier(features: int, hidden: int, classes: int) -> nn.Sequential:
-    """A classifier with two normalised hidden layers and dropout, as MCD's two: features -> logits."""
+    """A classifier with two normalised hidden layers and dropout, as MCD has two: features -> logits."""
     layers: list[nn.Module] = []
     for width in (features, hidden):
         layers += [nn.Dropout(0.5), nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
@@ -61,7 +61,7 @@ def deep_classifier(features: int, hidden: int, classes: int) -> nn.Sequential:
 
 
 def discriminator(features: int, hidden: int = 1024) -> nn.Sequential:
-    """Three linear layers that tell the domains apart: features -> one logit."""
+    """A domain discriminator of three linear layers: features -> one logit."""
     return nn.Sequential(
         nn.Linear(features, hidden),
         nn.BatchNorm1d(hidden),
@@ -74,9 +74,9 @@ def discriminator(features: int, hidden: int = 1024) -> nn.Sequential:
 
 
 def plain_discriminator(features: int, hidden: int = 1024, dropout: float = 0.0) -> nn.Sequential:
-    """D_s or D_t of Appendix A.3.2, three linear layers without normalisation: features -> one logit.
+    """D_s or D_t of TCM Appendix A.3.2, three linear layers without normalisation: features -> one logit.
 
-    Where `dropout` is above 0 it follows each hidden layer: 0.5 in the authors' code, none in the paper.
+    `dropout` follows each hidden layer: 0.5 in the authors' code, none in the paper.
     """
     layers: list[nn.Module] = []
     for width in (features, hidden):
@@ -85,9 +85,9 @@ def plain_discriminator(features: int, hidden: int = 1024, dropout: float = 0.0)
 
 
 def initialise_kaiming(module: nn.Module) -> None:
-    """Weights of a linear layer from N(0, 2 / inputs), biases 0 (Appendix A.3.2).
+    """Weights of a linear layer from N(0, 2 / inputs), biases 0 (TCM Appendix A.3.2).
 
-    The appendix adds "with gain as 0.02": an option of the code it uses, which is without effect on this kind.
+    The appendix adds "with gain as 0.02". In the code that it uses, this option has no effect on Kaiming weights.
     """
     if isinstance(module, nn.Linear):
         nn.init.kaiming_normal_(module.weight)

@@ -6,15 +6,15 @@ from torch import Tensor
 
 
 def in_single(x: Tensor) -> Tensor:
-    """x in single precision at least: logarithms and small differences do not survive half precision."""
+    """x in float32 or better: half precision is too coarse for logarithms and small differences."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def domain_confusion(source_logits: Tensor, target_logits: Tensor) -> Tensor:
-    """The discriminator's binary cross-entropy, source = 1, target = 0, mean over both domains' images.
+    """The discriminator's binary cross-entropy, source = 1, target = 0, mean over both domains.
 
-    Eq. (4) of Ganin et al. (2016). Through a gradient reversal layer the features maximise what the
-    discriminator minimises.
+    Ganin et al. (2016), Eq. (4). Through a gradient reversal layer the features maximise what the discriminator
+    minimises.
     """
     source = F.binary_cross_entropy_with_logits(source_logits, source_logits.new_ones(source_logits.shape))
     target = F.binary_cross_entropy_with_logits(target_logits, target_logits.new_zeros(target_logits.shape))
@@ -24,10 +24,10 @@ def domain_confusion(source_logits: Tensor, target_logits: Tensor) -> Tensor:
 def confident_confusion(
     source_logits: Tensor, target_logits: Tensor, source_classes: Tensor, target_classes: Tensor
 ) -> Tensor:
-    """The domain loss in which sure predictions count more: weights 1 + exp(-H), adding up to 1 in each domain.
+    """The domain loss with weights 1 + exp(-H), normalised in each domain, so that confident predictions count more.
 
-    The entropy conditioning of Long et al. (2018), Eq. (8). `source_classes` and `target_classes` are class
-    probabilities [batch, classes] and the logits are the discriminator's [batch, 1].
+    The entropy conditioning of Long et al. (2018), Eq. (8): H is the entropy of the class probabilities
+    `source_classes` and `target_classes` [batch, classes]. The logits [batch, 1] are those of the discriminator.
     """
 
     def weighted(losses: Tensor, classes: Tensor) -> Tensor:
@@ -40,11 +40,11 @@ def confident_confusion(
 
 
 def multi_kernel_mmd(source: Tensor, target: Tensor) -> Tensor:
-    """The squared distance between the mean embeddings of two domains, from as many features [batch, d] of each.
+    """The squared distance between the mean embeddings of two domains, from features [batch, d] of each.
 
-    Eq. (1) of Long et al. (2015) by their unbiased estimate of linear cost, on every image and the next one in the
-    batch, the first being next to the last. It may be negative. The kernel is the sum of five Gaussians whose variances
-    are 1/8, 1/4, 1/2, 1 and 2 times the mean squared distance between any two of the features, held constant.
+    Long et al. (2015), Eq. (1), by their unbiased estimate of linear cost, on every image and the next one in the
+    batch; the first follows the last. It may be negative. The kernel is the sum of five Gaussians whose variances are
+    1/8, 1/4, 1/2, 1 and 2 times the mean squared distance between any two of the features, without gradient.
     """
     source, target = in_single(source), in_single(target)
     spread = 2 * torch.cat([source, target]).detach().var(dim=0, correction=0).sum()
@@ -61,15 +61,15 @@ def multi_kernel_mmd(source: Tensor, target: Tensor) -> Tensor:
 
 
 def classifier_discrepancy(first: Tensor, second: Tensor) -> Tensor:
-    """How far two classifiers' probabilities are apart, from logits: the mean over classes and images of |p_1 - p_2|.
+    """The mean over classes and images of |p_1 - p_2|, the probabilities of two classifiers, from their logits.
 
-    Eq. (1) of Saito et al. (2018).
+    Saito et al. (2018), Eq. (1).
     """
     return (in_single(first).softmax(dim=1) - in_single(second).softmax(dim=1)).abs().mean()
 
 
 def class_balance(logits: Tensor) -> Tensor:
-    """The mean over classes of -log of the batch's mean probability: least when all classes are predicted alike.
+    """The mean over classes of -log of the batch's mean probability, smallest for equal predictions of all classes.
 
     The class balance term that Saito et al. (2018) add for large images, with the 1e-6 of their code.
     """
@@ -79,11 +79,11 @@ def class_balance(logits: Tensor) -> Tensor:
 def margin_disparity(
     source_logits: Tensor, target_logits: Tensor, source_rival: Tensor, target_rival: Tensor, margin: float
 ) -> Tensor:
-    """-D_gamma, the margin disparity discrepancy with its sign turned: what the adversarial classifier minimises.
+    """-D_gamma, the negative margin disparity discrepancy: what the adversarial classifier (the rival) minimises.
 
-    The combined cross-entropy of Zhang et al. (2019), Section 5.2, gamma = `margin`: of the rival's logits and of the
-    classifier's decisions, which are constants. The rival is to agree on the source, and on the target not to:
-    -log(1 - p) is written as a difference of log-sums, so that p = 1 does no harm.
+    The combined cross-entropy of Zhang et al. (2019), Section 5.2, gamma = `margin`, between the logits of the rival
+    and the decisions of the classifier, which have no gradient. The rival should agree on the source and disagree on
+    the target: -log(1 - p) is written as a difference of log-sums, which is finite at p = 1.
     """
     agree = F.cross_entropy(in_single(source_rival), source_logits.argmax(dim=1))
     rival, decided = in_single(target_rival), target_logits.argmax(dim=1, keepdim=True)
@@ -92,9 +92,9 @@ def margin_disparity(
 
 
 def adversarial(critic_map: Tensor) -> Tensor:
-    """How unlike a real image each transported one looks to the critic: [batch].
+    """How far the critic is from taking each transported image for a real one: [batch].
 
-    L_adv of Appendix A.3.1 in the least-squares form of the CycleGAN code that the paper follows, where the paper
+    L_adv of TCM Appendix A.3.1 in the least-squares form of the CycleGAN code that the paper follows, where the paper
     prints logarithms: the mean over patches of (D(M(x)) - 1)^2.
     """
     return (in_single(critic_map) - 1).square().flatten(1).mean(dim=1)
@@ -103,37 +103,36 @@ def adversarial(critic_map: Tensor) -> Tensor:
 def reconstruction(restored: Tensor, original: Tensor) -> Tensor:
     """The mean absolute difference of each image pair: [batch].
 
-    L_cyc of Appendix A.3.1 where `restored` went to the other domain and back, L_idt where it was transported into
-    the domain that it is from.
+    L_cyc of TCM Appendix A.3.1 if `restored` was transported to the other domain and back, L_idt if it was
+    transported into its own domain.
     """
     return (restored - original).abs().flatten(1).mean(dim=1)
 
 
-def critic_error(verdicts: Tensor, truth: float) -> Tensor:
-    """A part of L_d of Appendix A.3.1, least squares: the mean over images whose verdict should be `truth`.
+def critic_error(critic_map: Tensor, truth: float) -> Tensor:
+    """A part of L_d of TCM Appendix A.3.1, least squares: the mean over images for which the critic should say `truth`.
 
-    L_d adds that of real images, 1, and that of transported ones, 0, whose mean over all k mechanisms is the paper's
-    1/k sum. The factor 1/2 is CycleGAN's.
+    L_d adds the error of real images, `truth` 1, and of transported ones, `truth` 0, whose mean over all k mechanisms
+    is the paper's 1/k sum. The factor 1/2 is that of CycleGAN.
     """
-    return 0.5 * (in_single(verdicts) - truth).square().mean()
+    return 0.5 * (in_single(critic_map) - truth).square().mean()
 
 
-def agreement(logits: Tensor, sharpness: float) -> Tensor:
-    """How far the predictions on an image's views [views, batch, classes] are from their mean, sharpened.
+def agreement(logits: Tensor) -> Tensor:
+    """The mean cross-entropy between the predictions on each view of an image and their mean over views.
 
-    The mean over views is Eq. (1) evaluated directly; it teaches every view and learns nothing from them. It is raised
-    to the power `sharpness` and normalised. The cross-entropy, mean over views and images.
+    `logits` are [views, batch, classes]. The mean over views is TCM Eq. (1) evaluated directly and has no gradient.
     """
-    mean = logits.detach().float().softmax(dim=-1).mean(dim=0) ** sharpness
+    mean = logits.detach().float().softmax(dim=-1).mean(dim=0)
     teacher = mean / mean.sum(dim=-1, keepdim=True)
     return -(teacher * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean()
 
 
 def vae_loss(restored: Tensor, original: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """L_v, Eq. (9), mean over the batch: -E log P(x | z) + KL(Q(z | x) || N(0, I)).
+    """L_v, TCM Eq. (9), mean over the batch: -E log P(x | z) + KL(Q(z | x) || N(0, I)).
 
     The logarithm is missing in the paper. P(x | z) has variance 1 in every feature, so its negative logarithm is half
-    the squared error, summed over the features, up to a constant.
+    the squared error, summed over the features, plus a constant.
     """
     mean, log_variance = in_single(mean), in_single(log_variance)
     error = 0.5 * (in_single(restored) - in_single(original)).square().sum(dim=-1)
@@ -144,9 +143,9 @@ def vae_loss(restored: Tensor, original: Tensor, mean: Tensor, log_variance: Ten
 def proxy_loss(
     on_source: Tensor, on_transported_source: Tensor, on_target: Tensor, on_transported_target: Tensor
 ) -> Tensor:
-    """-L_p, Eq. (10), from logits: the discriminators' binary cross-entropy, features of real images 1.
+    """-L_p, TCM Eq. (10), from logits: the discriminators' binary cross-entropy, real images = 1.
 
-    D_s judges source images and transported target images, D_t target images and transported source images. The mean
+    D_s sees source images and transported target images, D_t target images and transported source images. The mean
     over all counterfactuals, [k, batch, 1], is the paper's 1/k sum. The discriminators minimise it; through a gradient
     reversal layer the backbone maximises it.
     """

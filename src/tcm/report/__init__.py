@@ -1,6 +1,6 @@
-"""Run folders to one HTML page that needs nothing but itself.
+"""Run folders to one self-contained HTML page.
 
-In: run folders of either stage. Out: `index.html`. Start with `page.py`; `view.py` gathers what the templates show.
+In: run folders of either stage. Out: `index.html`. Start with `page.py`; `view.py` collects what the templates show.
 """
 
 from tcm.report.page import write_report

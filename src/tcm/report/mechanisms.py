@@ -1,7 +1,8 @@
-"""What the page shows of a run of stage 1: counterfactuals, wins, distances, and the factors that mechanisms move."""
+"""What the page shows of a run of stage 1: counterfactuals, wins, distances, and the factors that mechanisms change."""
 
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -9,14 +10,16 @@ from matplotlib.figure import Figure
 
 from tcm.analysis.curves import History
 from tcm.analysis.run_record import Record
+from tcm.config import from_json
+from tcm.data.task import load_task
 from tcm.errors import InputError
 from tcm.figures.distances import DIRECTIONS, distances_figure
 from tcm.figures.factors import factors_figure
 from tcm.figures.svg import inline_svg
 from tcm.figures.wins import class_wins_figure, wins_figure
 from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
-from tcm.mechanisms.gallery import Gallery, galleries
-from tcm.mechanisms.transport import open_for_transport
+from tcm.mechanisms.gallery import Gallery, run_galleries, stored_galleries
+from tcm.mechanisms.train import MechanismsConfig, load_mechanisms
 from tcm.report.pictures import Picture, picture
 from tcm.training.run_folder import Run
 
@@ -25,9 +28,9 @@ IMAGES, LARGEST = 6, 128  # images shown of each domain, and the side to which t
 
 @dataclass(frozen=True)
 class GalleryRow:
-    """An image, what the mechanisms made of it, and the number of the winner, from 1."""
+    """An image, its counterfactuals, and the number of the winner, from 1."""
 
-    name: str  # of its class; empty where unknown
+    name: str  # of its class; empty if unknown
     original: Picture
     made: list[Picture]
     winner: int
@@ -45,11 +48,11 @@ class GalleryView:
 
 
 class Logged(NamedTuple):
-    """What the metrics of a run give, finished or not."""
+    """Figures of what a run logged, finished or not."""
 
     wins: Markup | None  # over the steps
     class_wins: Markup | None  # by class
-    distances: Markup | None  # over the steps, of a run that watched
+    distances: Markup | None  # over the steps, if the run measured them
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,10 @@ class MechanismsView:
     """All that the template shows of the mechanisms of a run."""
 
     galleries: list[GalleryView]
-    missing: str  # why there are no galleries; empty where there are
+    missing: str  # why there are no galleries; empty if there are
     logged: Logged
     factors: Markup | None
-    measured: Disentanglement | None  # of the digits, whose factors are known
+    measured: Disentanglement | None  # only for the digits, whose factors are known
 
     @property
     def k(self) -> int:
@@ -69,25 +72,39 @@ class MechanismsView:
 
 
 def mechanisms_view(record: Record, name: str) -> MechanismsView:
-    """What is shown of a run of stage 1; without its data, or before its end, only what was logged."""
+    """What is shown of a run of stage 1. Without its images, or before its end, only what was logged.
+
+    Counterfactuals that were transported are read from the run's folder; without them, the mechanisms make a few.
+    """
     logged = _logged(record, name)
     if not record.finished:
         return MechanismsView([], "The mechanisms are shown when the run is finished.", logged, None, None)
     try:
-        ready = open_for_transport(record.folder, quiet=True)
+        shown, found = _galleries(record.folder)
     except InputError as error:
-        return MechanismsView([], f"Nothing can be transported: {error}.", logged, None, None)
-    shown = [_gallery_view(gallery) for gallery in galleries(ready.fabric, ready.bank, ready.task, IMAGES)]
-    if not ready.config.data.is_digits:
-        return MechanismsView(shown, "", logged, None, None)
-    found = disentanglement(ready.bank.to("cpu").transport, ready.task)
-    table = "; ".join(f"mechanism {i + 1} leads on {factor}" for i, factor in enumerate(found.leading))
-    factors = Markup(inline_svg(factors_figure(found), f"{name}-factors", f"How far each factor is moved: {table}."))
-    return MechanismsView(shown, "", logged, factors, found)
+        return MechanismsView([], f"There are no counterfactuals to show: {error}.", logged, None, None)
+    views = list(map(_gallery_view, shown))
+    if found is None:
+        return MechanismsView(views, "", logged, None, None)
+    table = "; ".join(f"mechanism {i + 1} changes {factor} most" for i, factor in enumerate(found.leading))
+    factors = Markup(inline_svg(factors_figure(found), f"{name}-factors", f"How far each factor changes: {table}."))
+    return MechanismsView(views, "", logged, factors, found)
+
+
+def _galleries(folder: Path) -> tuple[list[Gallery], Disentanglement | None]:
+    config = from_json(MechanismsConfig, Run(folder).about_model()["config"], str(folder))
+    task = load_task(config.data, quiet=True)
+    try:
+        shown = stored_galleries(folder, task, IMAGES)
+    except InputError:  # not transported, not completely, or by other mechanisms
+        shown = run_galleries(folder, IMAGES, quiet=True)
+    if not config.data.is_digits:
+        return shown, None
+    return shown, disentanglement(load_mechanisms(folder).bank.transport, task)
 
 
 def _logged(record: Record, name: str) -> Logged:
-    numbers = None  # of a run that still goes on; a model that cannot be read is told of by the galleries
+    numbers = None  # before the run is finished; the galleries report a model that cannot be read
     if record.finished:
         with suppress(InputError):
             numbers = Run(record.folder).about_model().get("numbers")
@@ -106,26 +123,26 @@ def _logged(record: Record, name: str) -> Logged:
             "class-wins",
             "Each mechanism's share of the source images of each class, at the last count.",
         ),
-        drawn(distances_figure(record.history, numbers), "distances", _distances_told(record.history)),
+        drawn(distances_figure(record.history, numbers), "distances", _distances_text(record.history)),
     )
 
 
-def _distances_told(history: History) -> str:
-    """The plot of distances in words, with the last of those of all mechanisms together."""
-    watched = [row for row in history if "frechet/untouched" in row]
-    told = "Frechet distances of transported images to the other domain against the training step."
-    if not watched or "frechet/target/together" not in watched[-1]:
-        return told
-    ends = (f"{title} {watched[-1][f'frechet/{to}/together']:.1f}" for title, to in DIRECTIONS.items())
-    between = f"{watched[-1]['frechet/untouched']:.1f} between the domains as they are"
-    return f"{told} At the last step, with all changes together: {', '.join(ends)}; {between}."
+def _distances_text(history: History) -> str:
+    """The plot of distances in words, with the last distances of all mechanisms together."""
+    measured = [row for row in history if "frechet/untouched" in row]
+    text = "Frechet distances of transported images to the other domain against the training step."
+    if not measured or "frechet/target/together" not in measured[-1]:
+        return text
+    ends = (f"{title} {measured[-1][f'frechet/{to}/together']:.1f}" for title, to in DIRECTIONS.items())
+    between = f"{measured[-1]['frechet/untouched']:.1f} between the untouched domains"
+    return f"{text} At the last step, with the changes of all mechanisms: {', '.join(ends)}; {between}."
 
 
 def _gallery_view(gallery: Gallery) -> GalleryView:
     rows = [
         GalleryRow(name, picture(original, LARGEST), [picture(image, LARGEST) for image in made], int(winner) + 1)
         for name, original, made, winner in zip(
-            gallery.classes, gallery.originals, gallery.made, gallery.winner, strict=True
+            gallery.classes, gallery.originals, gallery.counterfactuals, gallery.winner, strict=True
         )
     ]
     goal = "target" if gallery.origin == "source" else "source"

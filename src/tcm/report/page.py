@@ -1,4 +1,4 @@
-"""Run folders to index.html. view.py gathers what is shown, page.html.jinja lays it out, style.css dresses it."""
+"""Run folders to index.html: view.py collects what is shown, page.html.jinja and style.css lay it out."""
 
 import functools
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tcm.figures.curves import SMOOTH_ABOVE, learning_curves
 from tcm.figures.svg import inline_svg, visible
 from tcm.report.comparison import comparisons, run_labels
 from tcm.report.view import run_view, task_samples
-from tcm.training.files import write_atomically
+from tcm.training.files import make_folder, write_atomically
 
 _HERE = Path(__file__).parent
 
@@ -23,7 +23,7 @@ _HERE = Path(__file__).parent
 def write_report(runs: Sequence[Path], out: Path) -> Path:
     """Writes `out`/index.html about these run folders, in this order, and returns its path."""
     if not runs:
-        raise InputError("no run folder was given; name at least one --out folder of a run")
+        raise InputError("no run folder is given; name at least one")
     records = [read_record(Path(run)) for run in runs]
     page = render_page(records)
     return write_page(page, out)
@@ -31,16 +31,13 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
 
 def write_page(page: str, out: Path) -> Path:
     """Writes `out`/index.html and returns its path."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out} cannot be made ({error.strerror}); choose another folder") from error
+    make_folder(out)
     write_atomically(out / "index.html", page.encode())
     return out / "index.html"
 
 
 def render_page(records: Sequence[Record]) -> str:
-    """The whole page as HTML, the same text for the same records."""
+    """The page as HTML; the same records give the same text."""
     labels = run_labels(records)
     return template("page.html.jinja").render(
         views=[
@@ -58,7 +55,7 @@ def render_page(records: Sequence[Record]) -> str:
 
 @functools.cache
 def template(name: str) -> jinja2.Template:
-    """A template of this folder, which escapes all it is given."""
+    """A template of this folder; it escapes everything."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -86,7 +83,7 @@ def _percent(share: float | None) -> str:
 
 
 def _points(difference: float | None) -> str:
-    """With its sign, so that it reads as a difference."""
+    """A difference, with its sign."""
     return "–" if difference is None else f"{difference:+.1f}".replace("-", "−")
 
 

@@ -1,4 +1,4 @@
-"""Images as parts of a page."""
+"""Images in an HTML page."""
 
 import base64
 import io
@@ -13,7 +13,7 @@ from tcm.data.images import resized
 
 @dataclass(frozen=True)
 class Picture:
-    """A thumbnail and what is known of it; fields that do not apply are empty."""
+    """A thumbnail and what is known about it; fields that do not apply are empty."""
 
     data: str
     small: bool
@@ -24,7 +24,7 @@ class Picture:
 
 
 def picture(image: np.ndarray, most: int | None = None, **known: Any) -> Picture:
-    """The image, of side `most` at most, as a data URI: PNG up to 48 pixels, where it is small and exact, else JPEG."""
+    """The image, reduced to the side `most`, as a data URI: PNG up to 48 pixels, where it is small, else JPEG."""
     if most is not None and len(image) > most:
         image = resized(Image.fromarray(image), most)
     small = max(image.shape[:2]) <= 48

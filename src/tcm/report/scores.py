@@ -1,15 +1,15 @@
 """Predictions to the numbers that the page shows: confusions, bars, intervals. Pure functions of arrays."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binomtest
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of a bar list: its length is `share` in [0, 1]; `value` and `note` stand beside it."""
+    """One row of a bar list: its length is `share` in [0, 1]; `value` and `note` are beside it."""
 
     label: str
     share: float
@@ -19,7 +19,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Pair:
-    """A confusion: `count` images of class `true` taken for `predicted`, `share` of that class."""
+    """A confusion: `count` images of class `true` were predicted as `predicted`, `share` of that class."""
 
     true: str
     predicted: str
@@ -59,7 +59,7 @@ def prediction_bars(predictions: np.ndarray, classes: Sequence[str]) -> list[Bar
 
 
 def confidence_bars(confidence: np.ndarray) -> list[Bar]:
-    """How many images have each tenth of confidence, highest first; the longest bar is full."""
+    """How many images have a confidence in each tenth, highest first; the longest bar is full."""
     counts, _ = np.histogram(confidence, bins=np.linspace(0, 1, 11))
     longest, total = max(1, counts.max()), max(1, len(confidence))
     return [
@@ -68,10 +68,7 @@ def confidence_bars(confidence: np.ndarray) -> list[Bar]:
     ]
 
 
-def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """The 95% interval of a proportion measured on `count` images (Wilson, 1927)."""
-    z = 1.96
-    centre = share + z * z / (2 * count)
-    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    scale = 1 + z * z / count
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """The 95% interval of the share of `right` among `count` images (Wilson, 1927)."""
+    low, high = binomtest(right, count).proportion_ci(method="wilson")
+    return float(low), float(high)

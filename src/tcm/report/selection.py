@@ -1,4 +1,4 @@
-"""What the page says of the rules by which an evaluation of a run could have been chosen."""
+"""The evaluation of a run that each selection rule chooses."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ from tcm.analysis.run_record import Record
 from tcm.classifier.selection import ACCURACY, PREFIX, RULES, selected
 
 EXPLAINED = {
-    "last": "The last iterate: what is reported.",
-    "entropy": "The surest predictions on the target.",
-    "information": "Sure predictions on the target that are spread over the classes.",
-    "snd": "Soft neighbourhood density: target images that are predicted alike.",
-    "dev": "Deep embedded validation: the error on source images, weighted by how much they look like the target's.",
+    "last": "The last iterate, which is reported.",
+    "entropy": "The most confident predictions on the target.",
+    "information": "Confident predictions on the target that are spread over the classes.",
+    "snd": "Soft neighbourhood density: target images with similar predictions.",
+    "dev": "Deep embedded validation: the error on source images, weighted by how similar they are to target images.",
     "source": "The accuracy on source images.",
-    "oracle": "The highest target accuracy. It takes target labels to find, so it is no result.",
+    "oracle": "The highest target accuracy. It takes target labels to find it, so it is not a result.",
 }
 
 
@@ -28,7 +28,7 @@ class Choice:
 
 
 def choices(record: Record) -> list[Choice]:
-    """The choice of every rule that the run has the scores for; nothing without any score, or without target labels."""
+    """The choice of every rule that the run has scores for; empty without scores or without target labels."""
     known = {key for row in record.history for key in row}
     rules = [rule for rule in RULES if rule in ("last", "oracle") or PREFIX + rule in known]
     if ACCURACY not in known or len(rules) == 2:

@@ -1,4 +1,4 @@
-"""Records to what the template shows of them: every number, bar, figure and thumbnail."""
+"""Records to what the template shows: every number, bar, figure and thumbnail."""
 
 import json
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from tcm.analysis.run_record import Evaluation, Record
 from tcm.classifier.evaluate import confusion_counts
-from tcm.classifier.selection import collapse
+from tcm.classifier.selection import collapse_warning
 from tcm.config import leaves
 from tcm.figures.confusion import confusion_figure
 from tcm.figures.svg import inline_svg
 from tcm.report.mechanisms import MechanismsView, mechanisms_view
 from tcm.report.pictures import Picture, picture
-from tcm.report.readings import HeadView, Reading, head_view, reading_rows
+from tcm.report.prediction_variants import HeadView, VariantRow, head_view, variant_rows
 from tcm.report.scores import (
     Bar,
     Pair,
@@ -31,7 +31,7 @@ from tcm.report.selection import Choice, choices
 
 @dataclass(frozen=True)
 class LabelledView:
-    """What only a labelled target has."""
+    """What is shown of a labelled target."""
 
     interval: tuple[float, float]
     mean_confidence: float
@@ -43,7 +43,7 @@ class LabelledView:
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """What is left to look at when the target has no labels."""
+    """What is shown of a target without labels."""
 
     prediction_bars: list[Bar]
     confidence_bars: list[Bar]
@@ -60,7 +60,7 @@ class RunView:
     record: Record
     measured: LabelledView | None
     unmeasured: Unmeasured | None
-    readings: list[Reading]
+    variants: list[VariantRow]
     choices: list[Choice]
     collapse: str  # a warning, or nothing
     head: HeadView | None
@@ -97,9 +97,9 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
         record=record,
         measured=_measured(evaluation, anchor) if evaluation and labelled else None,
         unmeasured=_unmeasured(evaluation) if evaluation and not labelled else None,
-        readings=reading_rows(evaluation) if evaluation else [],
+        variants=variant_rows(evaluation) if evaluation else [],
         choices=choices(record) if evaluation else [],
-        collapse=collapse(record.history, len(evaluation.classes)) if evaluation else "",
+        collapse=collapse_warning(record.history, len(evaluation.classes)) if evaluation else "",
         head=head_view(record),
         mechanisms=mechanisms_view(record, anchor) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
@@ -109,11 +109,10 @@ def run_view(record: Record, label: str, anchor: str) -> RunView:
 
 def _measured(evaluation: Evaluation, name: str) -> LabelledView:
     labels, classes = evaluation.arrays["labels"], evaluation.classes
-    assert evaluation.accuracy is not None, "the caller has checked"
     matrix = confusion_counts(labels, evaluation.predictions, len(classes))
     description = f"Confusion matrix of {len(classes)} classes; the most frequent confusions are listed beside it."
     return LabelledView(
-        interval=wilson_interval(evaluation.accuracy, int((labels >= 0).sum())),
+        interval=wilson_interval(int((evaluation.predictions == labels).sum()), int((labels >= 0).sum())),
         mean_confidence=float(evaluation.confidence[labels >= 0].mean()),
         confusion=Markup(inline_svg(confusion_figure(matrix, classes), f"{name}-confusion", description)),
         pairs=confused_pairs(matrix, classes),
@@ -134,7 +133,7 @@ def _unmeasured(evaluation: Evaluation) -> Unmeasured:
 
 
 def _gallery(evaluation: Evaluation) -> list[Picture]:
-    """The target images that the evaluation chose to show, the most confident prediction first."""
+    """The target images that the evaluation keeps to show, the most confident prediction first."""
     shown = evaluation.arrays["shown_index"]
     names, labels = evaluation.classes, evaluation.arrays["labels"]
     return [

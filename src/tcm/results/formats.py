@@ -1,76 +1,79 @@
-"""Tables of results as text: for the terminal, Markdown, LaTeX, CSV, HTML. They differ in their marks alone."""
+"""Result tables as text: for the terminal, Markdown, LaTeX, CSV and HTML. Only their marks differ."""
 
-import csv
 import html
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
+import rich.markup
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tcm.results.table import KINDS, METRICS, Cell, Column, Kind, ResultTable, TableRow
+from tcm.errors import printable
+from tcm.results.identity import Spread
+from tcm.results.table import METRICS, ResultTable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Format = Literal["terminal", "markdown", "latex", "csv", "html"]
-Emphasis = Literal["plain", "bold", "grey"]
 
 WIDE = 1000  # letters: more than any table has
+STYLE = (
+    "body { font: 1rem/1.5 system-ui, sans-serif; margin: 2rem; } table { border-collapse: collapse; }"
+    "caption { text-align: left; padding: .5rem 0; } th, td { padding: .15rem .6rem; text-align: right; }"
+    "th:first-child { text-align: left; font-weight: normal; } thead th { border-bottom: 1px solid; }"
+    "tbody { border-bottom: 1px solid; } .oracle { color: #767676; }"
+)
+LATEX = str.maketrans(
+    {letter: "\\" + letter for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"}
+    | {">": r"\textgreater{}", "→": r"$\to$", "±": r"$\pm$", "²": "$^2$"}
+)
+FLOAT: dict[str, Any] = {"environment": "table*", "position_float": "centering"}
 
 
-class Words(NamedTuple):
-    """A piece of a table as it is to be read, without the marks of any format."""
+def shown(table: ResultTable, escape: Callable[[str], str] = str, bold: str = "{}", grey: str = "{}") -> "DataFrame":
+    """The table as text: a column "method", then one per task and metric. The index is the kind of each row.
 
-    text: str
-    emphasis: Emphasis = "plain"
+    The best measured cells are marked by the template `bold`, the rows of the oracle by `grey`.
+    """
+    import pandas as pd
 
-
-def head(table: ResultTable) -> list[str]:
-    """The headings; the metric is named where there are both."""
-    both = len({column.metric for column in table.columns}) > 1
-    return ["method", *(_heading(column, both) for column in table.columns)]
-
-
-def _heading(column: Column, both: bool) -> str:
-    return column.task.replace(">", "→") + (f", {METRICS[column.metric]}" if both else "")
-
-
-def sections(table: ResultTable) -> list[tuple[Kind, list[list[Words]]]]:
-    """The lines of each kind: the method's name, then its figures. Our best are bold, those of the oracle grey."""
-    found: dict[Kind, list[list[Words]]] = {kind: [] for kind in KINDS}
-    for line in table.lines:
-        found[line.kind].append(_line(table, line))
-    return [(kind, lines) for kind, lines in found.items() if lines]
+    columns = table.statistic("mean").columns
+    both = len(columns.unique("metric")) > 1
+    heads = [task.replace(">", "→") + (f", {METRICS[metric]}" if both else "") for task, metric in columns]
+    rows, seeds = [], table.seeds
+    lines = zip(table.frame.index, table.frame.to_numpy(), table.best.to_numpy(), strict=True)
+    for (kind, method), numbers, best in lines:
+        title = method if kind == "measured" else f"{method} ({kind})"
+        texts = [title, *(_cell_text(*cell, seeds) for cell in numbers.reshape(len(heads), -1))]
+        usual = grey if kind == "oracle" else "{}"
+        marks = [usual, *(bold if is_best else usual for is_best in best)]
+        rows.append([mark.format(escape(text)) if text else "" for text, mark in zip(texts, marks, strict=True)])
+    kinds = table.frame.index.get_level_values("kind")
+    return pd.DataFrame(rows, index=kinds, columns=[escape(head) for head in ("method", *heads)])
 
 
-def _line(table: ResultTable, line: TableRow) -> list[Words]:
-    name = line.name if line.kind == "measured" else f"{line.name} ({line.kind})"
-    usual: Emphasis = "grey" if line.kind == "oracle" else "plain"
-    figures = [
-        Words(_figure(cell, table.seeds), "bold" if table.is_best(line, column) else usual)
-        for column, cell in enumerate(line.cells)
-    ]
-    return [Words(name, usual), *figures]
-
-
-def _figure(cell: Cell | None, usual_seeds: int) -> str:
-    if cell is None:
+def _cell_text(mean: float, deviation: float, seeds: float, usual_seeds: int) -> str:
+    if math.isnan(mean):
         return ""
-    deviation = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
-    seeds = "" if cell.seeds in (None, usual_seeds) else f" (n = {cell.seeds})"
-    return f"{cell.mean:.1f}{deviation}{seeds}"
+    many = "" if math.isnan(seeds) or seeds == usual_seeds else f" (n = {seeds:.0f})"
+    return Spread(mean, None if math.isnan(deviation) else deviation, None).text() + many
 
 
 def terminal(tables: Sequence[ResultTable], width: int | None = None) -> str:
-    """For a terminal of that width, in its colours; without one plain text."""
+    """For a terminal of that width, in its colours; plain text without a width."""
     text = io.StringIO()
     running, wide = (
         Console(file=text, width=letters, force_terminal=width is not None) for letters in (width or WIDE, WIDE)
     )
     for table in tables:
         running.print(Text(table.caption))
-        # Where the terminal is too narrow the lines run over: rich would cut numbers short.
+        # In a narrow terminal the rows run over: rich would cut numbers short.
         wide.print(_rich_table(table))
         for note in table.notes:
             running.print(Text(note))
@@ -78,29 +81,23 @@ def terminal(tables: Sequence[ResultTable], width: int | None = None) -> str:
 
 
 def _rich_table(table: ResultTable) -> Table:
-    styles = {"plain": "", "bold": "bold", "grey": "dim"}
+    frame = shown(table, rich.markup.escape, "[bold]{}[/]", "[dim]{}[/]")
     drawn = Table()
-    for number, name in enumerate(head(table)):
-        drawn.add_column(Text(name), justify="right" if number else "left")
-    for _, lines in sections(table):
-        for words in lines:
-            drawn.add_row(*(Text(word.text, styles[word.emphasis]) for word in words))
+    for number, head in enumerate(frame):
+        drawn.add_column(head, justify="right" if number else "left")
+    for _, part in frame.groupby(level=0, sort=False):
+        for row in part.to_numpy():
+            drawn.add_row(*row)
         drawn.add_section()
     return drawn
 
 
 def markdown(tables: Sequence[ResultTable]) -> str:
-    """Tables as GitHub shows them. Markdown knows no grey: italics stand for it."""
-    marks = {"plain": "{}", "bold": "**{}**", "grey": "*{}*"}
-
-    def marked(words: Words) -> str:
-        return marks[words.emphasis].format(_markdown(words.text)) if words.text else ""
-
+    """Tables as GitHub shows them. Markdown has no grey: italics stand for it."""
     parts = []
     for table in tables:
-        names = head(table)
-        rows = [[_markdown(name) for name in names], ["---", *["---:"] * (len(names) - 1)]]
-        rows += [list(map(marked, line)) for _, lines in sections(table) for line in lines]
+        frame = shown(table, _markdown, "**{}**", "*{}*")
+        rows = [list(frame), ["---", *["---:"] * (frame.shape[1] - 1)], *frame.to_numpy().tolist()]
         parts += [_markdown(table.caption), "\n".join(f"| {' | '.join(row)} |" for row in rows)]
         parts += map(_markdown, table.notes)
     return "\n\n".join(parts) + "\n"
@@ -111,71 +108,60 @@ def _markdown(text: str) -> str:
 
 
 def latex(tables: Sequence[ResultTable]) -> str:
-    """Floating tables; of packages they need xcolor alone."""
-    marks = {"plain": "{}", "bold": r"\textbf{{{}}}", "grey": r"\textcolor{{gray}}{{{}}}"}
-
-    def marked(words: Words) -> str:
-        return marks[words.emphasis].format(_latex(words.text)) if words.text else ""
-
-    lines = [r"% \usepackage{xcolor}"]
+    """Floating tables, which need the packages booktabs and xcolor."""
+    parts = ["% \\usepackage{booktabs, xcolor}\n"]
     for table in tables:
-        names = head(table)
-        lines += [r"\begin{table*}", r"\centering", rf"\caption{{{_latex(table.caption)}}}"]
-        lines += [rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\hline"]
-        lines += [" & ".join(map(_latex, names)) + r" \\", r"\hline"]
-        for _, section in sections(table):
-            lines += [" & ".join(map(marked, line)) + r" \\" for line in section] + [r"\hline"]
-        lines += [r"\end{tabular}"]
-        lines += [rf"\par\smallskip{{\footnotesize {_latex(note)}}}" for note in table.notes]
-        lines += [r"\end{table*}"]
-    return "\n".join(lines) + "\n"
+        frame = shown(table, _latex, r"\textbf{{{}}}", r"\textcolor{{gray}}{{{}}}")
+        first = ~frame.index.duplicated() & (frame.index != frame.index[0])  # of its kind, but for the first kind
+        frame["method"] = frame["method"].mask(first, "\\midrule\n" + frame["method"])
+        style, columns = frame.reset_index(drop=True).style.hide(), "l" + "r" * (frame.shape[1] - 1)
+        text = style.to_latex(caption=_latex(table.caption), column_format=columns, hrules=True, **FLOAT)
+        notes = "".join(f"\\par\\smallskip{{\\footnotesize {_latex(note)}}}\n" for note in table.notes)
+        parts.append(text.replace("\\end{table*}", notes + "\\end{table*}"))
+    return "".join(parts)
 
 
 def _latex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"}
-    special |= {">": r"\textgreater{}", "→": r"$\to$", "±": r"$\pm$", "²": "$^2$"}
-    special |= {letter: "\\" + letter for letter in "&%$#_{}"}
-    return "".join(special.get(letter, letter) for letter in text)
+    return text.translate(LATEX)
 
 
 def csv_text(tables: Sequence[ResultTable]) -> str:
-    """A row a figure, so that tables of several benchmarks are one CSV and every number is a number."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["benchmark", "kind", "method", "selection", "task", "metric", "mean", "deviation", "seeds"])
+    """One row per number, so that tables of several benchmarks are one CSV and every cell is a number."""
+    import pandas as pd
+
+    frames = []
     for table in tables:
-        for line in table.lines:
-            rule = {"measured": table.selection, "oracle": "oracle", "quoted": ""}[line.kind]
-            for column, cell in zip(table.columns, line.cells, strict=True):
-                if cell:
-                    numbers = ("" if number is None else round(number, 2) for number in cell)
-                    writer.writerow([table.benchmark, line.kind, line.name, rule, *column, *numbers])
-    return text.getvalue()
+        cells = table.frame.stack(["task", "metric"], future_stack=True).dropna(subset="mean")
+        cells = cells.map(lambda number: round(number, 2)).reset_index()
+        cells.insert(0, "benchmark", table.benchmark)
+        cells.insert(3, "selection", cells["kind"].map({"measured": table.selection, "oracle": "oracle", "quoted": ""}))
+        frames.append(cells.astype({"seeds": "Int64"}))
+    return pd.concat(frames).to_csv(index=False)
+
+
+def html_table(table: ResultTable) -> str:
+    """The table without its notes as an HTML element, with one `tbody` per kind of rows."""
+    frame = shown(table, _html, "<strong>{}</strong>").set_index("method", append=True).rename_axis("method", axis=1)
+    parts = []
+    for kind, part in frame.groupby(level=0, sort=False):
+        text = part.droplevel(0).rename_axis(None).to_html(escape=False, border=0, classes="results", justify="unset")
+        head, _, body = text.partition("<tbody>")
+        if not parts:
+            head = head.replace("<thead>", f"<caption>{_html(table.caption)}</caption>\n<thead>", 1)
+            parts.append(head.replace("<th>", '<th scope="col">'))
+        parts.append(f'<tbody class="{kind}">' + body.replace("<th>", '<th scope="row">').removesuffix("</table>"))
+    return "".join([*parts, "</table>\n"])
+
+
+def _html(text: str) -> str:
+    return html.escape(printable(text))
 
 
 def html_page(tables: Sequence[ResultTable]) -> str:
     """A page that needs no other file."""
-    marks = {"plain": "{}", "bold": "<strong>{}</strong>", "grey": "{}"}
-
-    def cells(words: Sequence[Words]) -> str:
-        first, *others = [marks[word.emphasis].format(html.escape(word.text)) for word in words]
-        return f'<th scope="row">{first}</th>' + "".join(f"<td>{other}</td>" for other in others)
-
-    style = (
-        "body { font: 1rem/1.5 system-ui, sans-serif; margin: 2rem; } table { border-collapse: collapse; }"
-        "caption { text-align: left; padding: .5rem 0; } th, td { padding: .15rem .6rem; text-align: right; }"
-        "th:first-child { text-align: left; font-weight: normal; } thead th { border-bottom: 1px solid; }"
-        "tbody { border-bottom: 1px solid; } .oracle { color: #767676; }"
-    )
-    parts = [f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Results</title><style>{style}</style>']
-    for table in tables:
-        names = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head(table))
-        parts.append(f"<table>\n<caption>{html.escape(table.caption)}</caption>\n<thead><tr>{names}</tr></thead>")
-        for kind, lines in sections(table):
-            parts += [f'<tbody class="{kind}">', *(f"<tr>{cells(words)}</tr>" for words in lines), "</tbody>"]
-        parts.append("</table>")
-        parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-    return "\n".join([*parts, "</html>"]) + "\n"
+    head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Results</title><style>{STYLE}</style>\n'
+    parts = [html_table(table) + "".join(f"<p>{_html(note)}</p>\n" for note in table.notes) for table in tables]
+    return "".join([head, *parts, "</html>\n"])
 
 
 FORMATS: dict[Format, Callable[[Sequence[ResultTable]], str]] = {

@@ -1,28 +1,21 @@
-"""The figures of the paper's Tables 1 to 4, as printed. Nothing here was measured by this project."""
+"""The accuracies of the paper's Tables 1 to 4, as printed. Nothing here was measured by this project."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from tcm.results.identity import Spread
 from tcm.results.store import TASKS
 
 AVERAGE = "Avg"
 
 
-class Figure(NamedTuple):
-    """A printed accuracy in %, with its deviation where one is printed."""
-
-    mean: float
-    deviation: float | None
-
-
 @dataclass(frozen=True)
-class Quoted:
-    """A row of one of the paper's tables."""
+class PaperRow:
+    """One row of the paper's tables."""
 
     table: int
     benchmark: str
     method: str
-    figures: dict[str, Figure]  # by task, and the Avg as it is printed
+    accuracies: dict[str, Spread]  # in %, by task; the Avg as it is printed
 
 
 # Table 1. Accuracy (%): A>C A>P A>R C>A C>P C>R P>A P>C P>R R>A R>C R>P Avg
@@ -80,23 +73,23 @@ _MECHANISMS = """
 """
 
 
-def _rows(table: int, benchmark: str, text: str, name: str = "{}") -> list[Quoted]:
+def _rows(table: int, benchmark: str, text: str, name: str = "{}") -> list[PaperRow]:
     tasks = TASKS[benchmark]
     columns = (*tasks, AVERAGE) if len(tasks) > 1 else tasks
     rows = []
     for line in text.strip().splitlines():
         method, *printed = line.split()
-        figures = dict(zip(columns, map(_figure, printed), strict=True))
-        rows.append(Quoted(table, benchmark, name.format(method), figures))
+        accuracies = dict(zip(columns, map(_accuracy, printed), strict=True))
+        rows.append(PaperRow(table, benchmark, name.format(method), accuracies))
     return rows
 
 
-def _figure(printed: str) -> Figure:
+def _accuracy(printed: str) -> Spread:
     mean, _, deviation = printed.partition("±")
-    return Figure(float(mean), float(deviation) if deviation else None)
+    return Spread(float(mean), float(deviation) if deviation else None, None)
 
 
-QUOTED = (
+PAPER_ROWS = (
     *_rows(1, "Office-Home", _OFFICE_HOME),
     *_rows(2, "ImageCLEF-DA", _IMAGECLEF_DA),
     *_rows(3, "VisDA-2017", _VISDA_2017),

@@ -1,8 +1,6 @@
-"""Finished runs as rows of a CSV: a store of results, one row a run, that several processes may add to."""
+"""A store of results: a CSV with one row per finished run and selection rule. Several processes may add rows to it."""
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,20 +9,26 @@ from typing import Any
 
 from filelock import FileLock
 
-from tcm.data.benchmarks import BENCHMARKS, known, recognised
+from tcm.data.benchmarks import BENCHMARKS, find_benchmark, recognise_benchmark
 from tcm.errors import InputError, printable
 from tcm.training.files import write_atomically
 from tcm.training.run_folder import Run, read_json
 
-VERSION = "1"  # of the store's columns
-ORIGIN = ("device", "torch", "commit", "config_hash", "config")  # how a row came about
+# pandas and filelock are imported in functions: most commands need neither, and pandas takes half a second.
+
+ResultRow = Mapping[str, str]
+
+VERSION = "2"  # of the columns
+ORIGIN = ("device", "torch", "commit", "config_hash", "config")  # how a row was measured
+ACCURACIES = ("accuracy", "mean_class_accuracy", "source_accuracy")
 COLUMNS = (
-    *("version", "benchmark", "task", "source", "target", "method", "preset", "k", "seed"),
-    *("accuracy", "mean_class_accuracy", "source_accuracy"),
+    *("version", "benchmark", "task", "source", "target", "method", "k", "seed"),
+    *ACCURACIES,
     *("selection", "selected_step", "steps", "seconds"),
     *ORIGIN,
 )
-KEY = ("benchmark", "task", "method", "preset", "k", "seed", "selection", "config_hash")
+_REPAIR = "correct or remove it"
+KEY = ("benchmark", "task", "method", "k", "seed", "selection", "config_hash")
 
 # The tasks of every benchmark, in the order of the paper's tables.
 TASKS: dict[str, tuple[str, ...]] = {
@@ -37,20 +41,20 @@ TASKS: dict[str, tuple[str, ...]] = {
 def row(
     folder: Path, selection: str = "last", selected_step: int | None = None, benchmark: str | None = None
 ) -> dict[str, str]:
-    """The row of a finished run of stage 2, accuracies in %: of the model that its evaluation.json scores.
+    """The row of a finished stage-2 run, with accuracies in %, for the model that its evaluation.json scores.
 
-    With the step that a selection rule chose, of the model at that step, as its metrics.jsonl scored it. `benchmark` is
-    the one that was asked for; without it, it is the one that the data looks like.
+    `selected_step` is the step that the rule `selection` chose: the row then has the scores of metrics.jsonl at that
+    step. Without `benchmark` it is recognised from the data.
     """
     config = read_config(folder)
     method = config.pop("method_name", None)
     if method is None:
-        raise InputError(f"{printable(folder)} holds no classifier; name the --out of a tcm train run")
+        raise InputError(f"{printable(folder)} holds no classifier; name the folder of a tcm train run")
     if not (folder / "evaluation.json").exists():
-        raise InputError(f"{printable(folder)} is not finished; repeat its train command to go on")
+        raise InputError(f"{printable(folder)} is not finished; repeat its train command to continue it")
     found = read_json(folder / "evaluation.json")
     assert selected_step is not None or selection == found["selection"]
-    scores = _final_scores(found) if selected_step is None else _scores_at(folder, selected_step)
+    scores = zip(ACCURACIES, _scores(folder, found, selected_step), strict=True)
     source, target = found["source"]["name"], found["target"]["name"]
     data = {"benchmark": benchmark} if benchmark else config["data"]
     benchmark = benchmark_of(data, (source, target), len(found["classes"]))
@@ -61,10 +65,9 @@ def row(
         "source": source,
         "target": target,
         "method": method,
-        "preset": config.get("preset", "default"),
-        "k": _k(folder, config),
+        "k": number_of_mechanisms(folder, config),
         "seed": str(config["seed"]),
-        **{name: "" if share is None else f"{100 * share:.2f}" for name, share in scores.items()},
+        **{name: "" if share is None else f"{100 * share:.2f}" for name, share in scores},
         "selection": selection,
         "selected_step": str(found["step"] if selected_step is None else selected_step),
         "steps": str(config["steps"]),
@@ -73,66 +76,57 @@ def row(
     }
 
 
-def _final_scores(found: dict[str, Any]) -> dict[str, float | None]:
-    return {
-        "accuracy": found["target"]["accuracy"],
-        "mean_class_accuracy": found["target"]["mean_class_accuracy"],
-        "source_accuracy": found["source"]["accuracy"],
-    }
-
-
-def _scores_at(folder: Path, step: int) -> dict[str, float | None]:
+def _scores(folder: Path, found: dict[str, Any], step: int | None) -> tuple[float | None, ...]:
+    """Target accuracy, mean per class and source accuracy: of evaluation.json, or of metrics.jsonl at that step."""
+    if step is None:
+        return found["target"]["accuracy"], found["target"]["mean_class_accuracy"], found["source"]["accuracy"]
     evaluated = {int(row["step"]): row for row in Run(folder).metrics() if "source/accuracy" in row}
     if step not in evaluated:
         steps = ", ".join(map(str, evaluated)) or "none"
         raise InputError(f"{printable(folder)} was not evaluated at step {step}; choose one of {steps}")
-    scores = evaluated[step]
-    return {
-        "accuracy": scores.get("target/accuracy"),
-        "mean_class_accuracy": scores.get("target/mean_class_accuracy"),
-        "source_accuracy": scores["source/accuracy"],
-    }
+    return tuple(map(evaluated[step].get, ("target/accuracy", "target/mean_class_accuracy", "source/accuracy")))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The run's configuration. Machine-specific paths stay out of it; mechanisms are told by what they are."""
-    config = Run(folder).config()
-    config["data"] = {
-        key: Path(str(value)).name if "/" in str(value) else value for key, value in config["data"].items()
-    }
-    if config.get("backbone", {}).get("weights"):
-        config["backbone"]["weights"] = Path(config["backbone"]["weights"]).name
-    if config.get("mechanisms"):
-        where = Path(config["mechanisms"])
-        config["mechanisms"] = {"name": where.name}
-        if Run(where).exists:
-            learned = Run(where).config()
-            config["mechanisms"] |= {key: learned[key] for key in ("preset", "k", "steps", "bank")}
-    return config
+    """The configuration in a run folder, as `portable_config` has it."""
+    return portable_config(Run(folder).config())
 
 
-def _k(folder: Path, config: dict[str, Any]) -> str:
-    """The number of mechanisms: as asked for or, where that was auto or their run is gone, as the model has them; ""
-    without any."""
+def portable_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without paths of this machine; mechanisms are described by the settings of their own run."""
+    found = dict(config)
+    found["data"] = {key: Path(str(value)).name if "/" in str(value) else value for key, value in found["data"].items()}
+    if found.get("backbone", {}).get("weights"):
+        found["backbone"] = {**found["backbone"], "weights": Path(found["backbone"]["weights"]).name}
+    if found.get("mechanisms"):
+        where = Path(found["mechanisms"])
+        learned = Run(where).config() if Run(where).exists else {}
+        described = {key: learned[key] for key in ("form", "k", "steps", "bank") if key in learned}
+        found["mechanisms"] = {"name": where.name, **described}
+    return found
+
+
+def number_of_mechanisms(folder: Path, config: Mapping[str, Any]) -> str:
+    """How many mechanisms the run's model has or, before it is finished, was asked to have; "" without any."""
     if not config.get("mechanisms"):
         return ""
-    asked = config["mechanisms"].get("k", "auto")
-    return str(Run(folder).about_model()["inverse"]["k"] if asked == "auto" else asked)
+    asked = config["mechanisms"].get("k", "")
+    return str(Run(folder).about_model().get("inverse", {}).get("k", "") if Run(folder).finished else asked)
 
 
 def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> str:
-    """The name of the benchmark that the data is of; of no known one the root's, else "own folders"."""
+    """The name of the data's benchmark; the name of the root if it is not a known one, else "own folders"."""
     if data.get("benchmark"):
-        named = known(data["benchmark"])
+        named = find_benchmark(data["benchmark"])
         return named.name if named else data["benchmark"]
     root = data.get("root") or ""
-    found = recognised(root, domains, classes)
+    found = recognise_benchmark(root, domains, classes)
     return found.name if found else root or "own folders"
 
 
 def task_of(benchmark: str, source: str, target: str) -> str:
     """The task as the columns of tables call it."""
-    if published := known(benchmark):
+    if published := find_benchmark(benchmark):
         ends = [domain.short if (domain := published.domain(name)) else name for name in (source, target)]
         return ">".join(ends)
     tasks = TASKS.get(benchmark, ())
@@ -140,7 +134,7 @@ def task_of(benchmark: str, source: str, target: str) -> str:
 
 
 def origin(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """How a run of either stage came about: the columns of ORIGIN."""
+    """The columns of ORIGIN for a run of either stage."""
     environment = read_json(folder / "environment.json")
     text = json.dumps(config, sort_keys=True)
     return {
@@ -152,43 +146,24 @@ def origin(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def add_rows(
-    file: Path, rows: Iterable[Mapping[str, str]], columns: Sequence[str] = COLUMNS, key: Sequence[str] = KEY
-) -> None:
-    """Adds the rows to the CSV; a row that agrees with one there in the columns `key` takes its place.
+def add_rows(file: Path, rows: Iterable[ResultRow], columns: Sequence[str] = COLUMNS, key: Sequence[str] = KEY) -> None:
+    """Adds the rows to the CSV; a row that equals an earlier one in the columns `key` takes its place.
 
-    Other processes that add to it wait, and the file is replaced whole: no row is lost.
+    Other processes that add rows wait, and the file is replaced whole: no row is lost.
     """
+    import pandas as pd
+
     rows = list(rows)
     with _locked(file):
         there = read_table(file, columns) if file.exists() else []
         kept = {tuple(row[name] for name in key): row for row in [*there, *rows]}
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, columns)
-        writer.writeheader()
-        writer.writerows(kept.values())
-        write_atomically(file, text.getvalue().encode())
-
-
-def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
-    """The rows of one or more stores; a row that is in several is taken from the last."""
-    rows = []
-    for file in files:
-        for number, found in enumerate(read_table(file, COLUMNS), start=1):
-            try:
-                if not isinstance(json.loads(found["config"]), dict):
-                    raise ValueError("its config is no JSON object")
-                [int(found[name] or 0) for name in ("k", "seed")]
-                if not all(0 <= float(found[name] or 0) <= 100 for name in ("accuracy", "mean_class_accuracy")):
-                    raise ValueError("an accuracy is not between 0 and 100")
-            except ValueError as error:
-                raise InputError(f"{printable(file)}: row {number} is damaged ({error}); mend or remove it") from error
-            rows.append(found)
-    return list({tuple(row[name] for name in KEY): row for row in rows}.values())
+        frame = pd.DataFrame(list(kept.values()), columns=list(columns))
+        write_atomically(file, frame.to_csv(index=False, lineterminator="\r\n").encode())
 
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
+
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         held = FileLock(file.with_name(f".{file.name}.lock")).acquire()
@@ -198,27 +173,49 @@ def _locked(file: Path) -> Iterator[None]:
         yield
 
 
+def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
+    """The rows of one or more stores; of a row that is in several, the one in the last store."""
+    rows = []
+    for file in files:
+        found = read_table(file, COLUMNS)
+        for number, row in enumerate(found, start=1):
+            try:
+                _require_values(row)
+            except ValueError as error:
+                raise InputError(f"{printable(file)}: row {number} is damaged ({error}); {_REPAIR}") from error
+        rows += found
+    return list({tuple(row[name] for name in KEY): row for row in rows}.values())
+
+
+def _require_values(row: ResultRow) -> None:
+    if not isinstance(json.loads(row["config"]), dict):
+        raise ValueError("its config is not a JSON object")
+    for name in ("k", "seed"):
+        int(row[name] or 0)
+    if not all(0 <= float(row[name] or 0) <= 100 for name in ACCURACIES):
+        raise ValueError("an accuracy is not between 0 and 100")
+
+
 def read_table(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a CSV that has these columns; an error if it has others."""
+    """The rows of a CSV with these columns; an error if it has others."""
+    import pandas as pd
+
     try:
-        with file.open(newline="", encoding="utf-8") as handle:
-            reader = csv.DictReader(handle)
-            found, rows = list(reader.fieldnames or ()), list(reader)
+        # Only this engine, reading the header as a row, tells rows that are cut off or too long.
+        whole = pd.read_csv(file, header=None, dtype=str, keep_default_na=False, engine="python", encoding="utf-8")
     except OSError as error:
-        remedy = "name a CSV of results"
-        raise InputError(f"{printable(file)} cannot be read ({error.strerror}); {remedy}") from error
-    except (ValueError, csv.Error) as error:
-        raise InputError(f"{printable(file)} is no CSV of results ({error}); name one") from error
-    other = {row["version"] for row in rows if row.get("version")} - {VERSION}
-    if "version" in columns and other:
-        versions = f"version {', '.join(sorted(other))}, and this is version {VERSION}"
-        raise InputError(f"{printable(file)} is a store of {versions}; use the tcm that wrote it, or another file")
-    if found and found != list(columns):
-        which = ", ".join(sorted({*found} ^ {*columns})) or "their order"
-        raise InputError(
-            f"{printable(file)} is no such table of results (the columns differ: {which}); name another file"
-        )
-    for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
-            raise InputError(f"{printable(file)}: row {number} is cut off or damaged; mend or remove it")
-    return rows
+        raise InputError(f"{printable(file)} cannot be read ({error.strerror}); name a CSV of results") from error
+    except pd.errors.EmptyDataError:
+        return []
+    except ValueError as error:
+        raise InputError(f"{printable(file)} is not a CSV of results ({error}); name another file") from error
+    rows = whole.iloc[1:].set_axis(whole.iloc[0].tolist(), axis=1)
+    if "version" in columns and (others := {*rows.get("version", ())} - {VERSION}):
+        found = f"{printable(file)} is a store of version {', '.join(sorted(others))}"
+        raise InputError(f"{found}, but this tcm reads version {VERSION}; use the tcm that wrote it or another file")
+    if list(rows) != list(columns):
+        which = ", ".join(sorted({*map(str, rows)} ^ {*columns})) or "their order"
+        raise InputError(f"{printable(file)} is not such a table (columns that differ: {which}); name another file")
+    for number in rows.index[rows.isna().any(axis=1)]:
+        raise InputError(f"{printable(file)}: row {number} is cut off; {_REPAIR}")
+    return rows.to_dict("records")

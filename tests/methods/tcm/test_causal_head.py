@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.methods.tcm import causal_head
-from tcm.methods.tcm.causal_head import CausalHead, HeadConfig, Solved
+from tcm.methods.tcm.causal_head import CausalHead, HeadConfig, HeadLosses
 from tcm.methods.tcm.proxy import ProxyWeights, adjusted_logits, head_diagnostics, proxy_function
 from tcm.methods.tcm.views import Views
 from tcm.nn.vae import VAEConfig
@@ -18,7 +18,7 @@ every_weighting = pytest.mark.parametrize("weighting", ["gaussian", "uniform", "
 def built(**settings) -> CausalHead:
     torch.manual_seed(0)
     vae = VAEConfig(latent=LATENT, encoder=(8,), decoder=(8,))
-    head = CausalHead(FEATURES, CLASSES, HeadConfig(weight=1.0, vae=vae, **settings))
+    head = CausalHead(FEATURES, CLASSES, HeadConfig(vae=vae, **settings))
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))  # biases that are 0 would hide what they do
@@ -31,9 +31,15 @@ def random_views(seed: int = 1) -> Views:
     return Views(*(torch.rand(views, COUNT, FEATURES, generator=generator).requires_grad_() for views in (1 + K, K)))
 
 
-def solved(head: CausalHead, features: Views) -> Solved:
+def roles(features: Views, swapped: bool = False) -> tuple[Tensor, Tensor]:
+    """x and x_hat of the source: as in the paper, or as in the authors' code."""
+    own, made = features.source[:1], features.source[1:]
+    return (made, own) if swapped else (own, made)
+
+
+def solved(head: CausalHead, features: Views, swapped: bool = False) -> HeadLosses:
     torch.manual_seed(7)
-    return head(features, LABELS)
+    return head(*roles(features, swapped), features.target[1:], LABELS)
 
 
 def noisy_z(head: CausalHead, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,10 +80,9 @@ def cross_entropy(logits: Tensor) -> Tensor:
 @both_roles
 @every_weighting
 def test_the_terms_are_their_definitions(swapped: bool, weighting):
-    head, features = built(swapped=swapped, weighting=weighting), random_views()
-    found = solved(head, features)
-    own, made = features.source[:1], features.source[1:]
-    x, x_hat = (made, own) if swapped else (own, made)
+    head, features = built(weighting=weighting), random_views()
+    found = solved(head, features, swapped)
+    x, x_hat = roles(features, swapped)
     mean, log_variance, z = noisy_z(head, x)
     f_y, f_xhat = (layer(torch.cat([z, x], dim=-1)) for layer in (head.heads.to_label, head.heads.to_proxy))
     proxy = average_by_hand(x_hat, weighting)
@@ -94,16 +99,16 @@ def test_the_terms_are_their_definitions(swapped: bool, weighting):
 
 @both_roles
 @every_weighting
-def test_adjusted_logits_are_those_of_all_source_views_and_of_target_images(swapped: bool, weighting):
-    head, features = built(swapped=swapped, weighting=weighting), random_views()
-    logits = solved(head, features).logits
-    x_hat = features.source[:1] if swapped else features.source[1:]
-    proxy, of_target = average_by_hand(x_hat, weighting), average_by_hand(features.target[1:], weighting)
-    assert logits.source.shape == (1 + K, COUNT, CLASSES)
-    assert logits.target.shape == (1, COUNT, CLASSES)
-    for said, x in zip(logits.source, features.source, strict=True):
-        torch.testing.assert_close(said, h_y_by_hand(head, x, proxy))
-    torch.testing.assert_close(logits.target[0], h_y_by_hand(head, features.target[0], of_target))
+def test_adjusted_logits_are_those_of_x(swapped: bool, weighting):
+    head, features = built(weighting=weighting), random_views()
+    found = solved(head, features, swapped)
+    x, x_hat = roles(features, swapped)
+    proxy = average_by_hand(x_hat, weighting)
+    assert found.logits.shape == (len(x), COUNT, CLASSES)
+    for said, view in zip(found.logits, x, strict=True):
+        torch.testing.assert_close(said, h_y_by_hand(head, view, proxy))
+    on_target = adjusted_logits(found.h_y, features.target[0], proxy)
+    torch.testing.assert_close(on_target, h_y_by_hand(head, features.target[0], proxy))
 
 
 def reached(head: CausalHead, features: Views, loss: Tensor) -> set[str]:
@@ -123,8 +128,8 @@ def reached(head: CausalHead, features: Views, loss: Tensor) -> set[str]:
 @both_roles
 @every_weighting
 def test_who_learns_from_which_term(swapped: bool, weighting):
-    head, features = built(swapped=swapped, weighting=weighting), random_views()
-    terms = solved(head, features).terms
+    head, features = built(weighting=weighting), random_views()
+    terms = solved(head, features, swapped).terms
     learners = {name: reached(head, features, term) for name, term in terms.items()}
     x, x_hat = "source images", "source counterfactuals"
     if swapped:
@@ -151,15 +156,16 @@ def test_the_encoder_learns_from_what_the_decoder_makes_of_its_draw():
 
 def test_adjusted_logits_pass_a_gradient_to_the_features_and_not_to_the_heads():
     head, features = built(), random_views()
-    logits = solved(head, features).logits
-    assert reached(head, features, logits.source.square().sum()) == {"source images", "source counterfactuals"}
-    assert reached(head, features, logits.target.square().sum()) == {"target images", "target counterfactuals"}
+    found = solved(head, features)
+    assert reached(head, features, found.logits.square().sum()) == {"source images", "source counterfactuals"}
+    on_target = adjusted_logits(found.h_y, features.target[0], features.target[1])
+    assert reached(head, features, on_target.square().sum()) == {"target images", "target counterfactuals"}
 
 
 def test_z_is_drawn_in_training_and_is_its_mean_in_a_prediction():
     head, features = built(), random_views()
     torch.manual_seed(1)
-    first, second = (head(features, LABELS).terms for _ in range(2))
+    first, second = (head(*roles(features), features.target[1:], LABELS).terms for _ in range(2))
     assert first["label"] != second["label"]
     assert first["adjusted"] == second["adjusted"]  # h_y has no z
     x = features.target[0]
@@ -168,9 +174,9 @@ def test_z_is_drawn_in_training_and_is_its_mean_in_a_prediction():
 
 @both_roles
 def test_a_step_takes_in_the_proxies_of_both_domains(swapped: bool):
-    head, features = built(swapped=swapped), random_views()
-    solved(head, features)
-    x_hat = features.source[:1] if swapped else features.source[1:]
+    head, features = built(), random_views()
+    solved(head, features, swapped)
+    _, x_hat = roles(features, swapped)
     for weights, seen in ((head.source, x_hat), (head.target, features.target[1:])):
         assert weights.count == seen[..., 0].numel()
         torch.testing.assert_close(weights.mean, seen.detach().double().mean(dim=(0, 1)))
@@ -224,7 +230,7 @@ def test_with_a_memory_the_moments_follow_a_change_that_they_would_average_away_
 @both_roles
 def test_e_of_x_hat_has_no_share_in_what_is_said(swapped: bool):
     shares = {
-        weighting: solved(built(swapped=swapped, weighting=weighting), random_views()).share.item()
+        weighting: solved(built(weighting=weighting), random_views(), swapped).share.item()
         for weighting in ("gaussian", "uniform", "mean")
     }
     assert shares["mean"] < 1e-9
@@ -356,7 +362,7 @@ def test_a_checkpoint_keeps_what_is_known_of_the_proxies():
 
 
 def test_parameter_counts_are_the_papers():
-    head = CausalHead(2048, 65, HeadConfig(weight=1.0))
+    head = CausalHead(2048, 65, HeadConfig())
     sizes = {name: parameter.numel() for name, parameter in head.named_parameters() if parameter.ndim == 2}
     vae = sum(size for name, size in sizes.items() if name.startswith("vae."))
     assert (vae, sizes["heads.to_proxy.weight"]) == (4_586_400, 4_399_104)

@@ -1,4 +1,4 @@
-"""Stage 2 with counterfactuals: what a prediction is made of, and what is left to do before one."""
+"""The forms of TCM in prediction, and what is left to do before one."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -10,89 +10,85 @@ from support.small_tcm import (
     COUNT,
     K,
     losses,
+    paper_forms,
     random_batch,
     small,
-    small_head,
-    small_preset,
+    small_paper,
+    small_tcm,
     without_mechanisms,
 )
 from torch import Tensor
 
-from tcm.classifier.evaluate import judged
-from tcm.methods.method import Recipe
-from tcm.methods.tcm.tcm import TCM, Preset, averaged
+from tcm.classifier.evaluate import predict_task
+from tcm.methods.method import Method, Recipe
+from tcm.methods.tcm.tcm import TCM, averaged
 from tcm.training.device import make_fabric
 
 
-def readings(method: TCM, images: Tensor) -> dict[str, Tensor]:
+def variants(method: Method, images: Tensor) -> dict[str, Tensor]:
     answer = method.answer(images)
-    return {"": answer.logits, **answer.others}
+    return {"": answer.logits, **answer.variants}
 
 
 @pytest.mark.parametrize(
-    ("prediction", "names"),
+    ("form", "names", "same"),
     [
-        ("single", [""]),
-        ("average", ["", "fast", *(f"mechanism {number} alone" for number in range(1, K + 1))]),
-        ("adjusted", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"]),
+        ("tcm", ["", "fast", *(f"mechanism {number} alone" for number in range(1, K + 1))], [""]),
+        ("tcm-control", [""], [""]),
+        ("tcm-paper", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"], ["", "gaussian weights"]),
+        ("tcm-release", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"], ["", "fast"]),
     ],
 )
-def test_readings_are_the_prediction_and_what_it_is_to_be_compared_with(prediction, names: list[str]):
-    method, images = small(prediction=prediction, head=small_head()), random_batch().target
+def test_the_variants_are_other_predictions_to_compare_with(form: str, names: list[str], same: list[str]):
+    method, images = small(form), random_batch().target
     losses(method)  # makes the moments of the proxies known
-    assert method.head is not None
-    method.head.target.variance.mul_(0.01)  # a density so narrow that its weights are far from uniform
-    read = readings(method.eval(), images)
-    assert list(read) == names
-    assert all(logits.shape == (COUNT, CLASSES) for logits in read.values())
-    assert torch.equal(method.predict(images), read[""])
-    said = {name: logits.log_softmax(dim=1) for name, logits in read.items()}
-    same = [name for name in names if torch.allclose(said[name], said[""], rtol=1e-4)]
-    assert same == ([""] if prediction != "adjusted" else ["", "gaussian weights"])  # which are the default
+    if form in ("tcm-paper", "tcm-release"):
+        # A density so narrow that its weights are far from uniform.
+        method.get_submodule("head.target").get_buffer("variance").mul_(0.01)
+    found = variants(method.eval(), images)
+    assert list(found) == names
+    assert all(logits.shape == (COUNT, CLASSES) for logits in found.values())
+    assert torch.equal(method.predict(images), found[""])
+    said = {name: logits.log_softmax(dim=1) for name, logits in found.items()}
+    assert [name for name in names if torch.allclose(said[name], said[""], rtol=1e-4)] == same
 
 
 @pytest.mark.parametrize(
-    ("prediction", "features"), [("average", "bottleneck"), ("adjusted", "bottleneck"), ("adjusted", "backbone")]
+    ("form", "settings"),
+    [("tcm", {}), ("tcm-paper", {"input": "bottleneck"}), ("tcm-paper", {"input": "backbone"}), ("tcm-release", {})],
 )
-def test_in_a_hurry_the_prediction_is_the_reading_fast_and_asks_no_mechanism(prediction, features):
-    method, images = small(prediction=prediction, features=features, head=small_head()), random_batch().target
+def test_the_fast_prediction_is_the_variant_fast_and_runs_no_mechanism(form: str, settings: dict[str, Any]):
+    method, images = small(form, **settings), random_batch().target
     losses(method)
-    read = readings(method.eval(), images)["fast"]
-    torch.testing.assert_close(without_mechanisms(method).predict_fast(images), read)
+    fast = variants(method.eval(), images)["fast"]
+    torch.testing.assert_close(without_mechanisms(method).predict_fast(images), fast)
     with pytest.raises(AssertionError, match="mechanisms are asked"):
         method.predict(images)
 
 
-def test_each_counterfactual_is_read_alone_too():
-    method, images = small(prediction="average").eval(), random_batch().target
-    read = readings(method, images)
-    for number, made in enumerate(method.counterfactuals_of(images), start=1):
-        torch.testing.assert_close(read[f"mechanism {number} alone"], method.predict_fast(made))
-    views = torch.stack([read[name] for name in read if name])
-    torch.testing.assert_close(averaged(views), read[""])
-    assert list(readings(small(mixing="none").eval(), images)) == ["", "fast"]  # the control has none
+def test_each_counterfactual_alone_is_a_variant_too():
+    method, images = small_tcm().eval(), random_batch().target
+    found = variants(method, images)
+    for number, made in enumerate(method.inverse_counterfactuals(images), start=1):
+        torch.testing.assert_close(found[f"mechanism {number} alone"], method.predict_fast(made))
+    views = torch.stack([found[name] for name in found if name])
+    torch.testing.assert_close(averaged(views), found[""])
 
 
-@pytest.mark.parametrize("prediction", ["average", "adjusted"])
-def test_source_images_are_judged_without_mechanisms_and_target_images_with(prediction):
-    method = small(prediction=prediction, head=small_head()).eval()
+@pytest.mark.parametrize("form", ["tcm", "tcm-paper"])
+def test_source_images_are_predicted_without_mechanisms_and_target_images_with(form: str):
+    method = small(form).eval()
     images = torch.randint(256, (2, COUNT, 32, 32, 3), dtype=torch.uint8)
     task: Any = SimpleNamespace(source=SimpleNamespace(images=images[0]), target=SimpleNamespace(images=images[1]))
-    found = judged(make_fabric("cpu", "fp32"), method, task, 32)
+    found = predict_task(make_fabric("cpu", "fp32"), method, task, 32)
     seen = images.permute(0, 1, 4, 2, 3) / 255
     answers = method.answer_fast(seen[0]), method.answer(seen[1])
     for ours, its in zip(found, answers, strict=True):
         torch.testing.assert_close(ours.probabilities, its.logits.softmax(dim=1).detach())
         torch.testing.assert_close(ours.features, its.features.detach())
-        assert ours.others.keys() == its.others.keys()
-    assert "fast" in found.target.others
-    assert not found.source.others
-
-
-def test_a_single_prediction_asks_no_mechanism():
-    method, images = without_mechanisms(small(prediction="single").eval()), random_batch().target
-    assert torch.equal(method.predict(images), method.predict_fast(images))
-    torch.testing.assert_close(method.predict(images), method.classifier(method.features(images)))
+        assert ours.variants.keys() == its.variants.keys()
+    assert "fast" in found.target.variants
+    assert not found.source.variants
 
 
 def mean_prediction(method: TCM, views: list[Tensor]) -> Tensor:
@@ -100,25 +96,16 @@ def mean_prediction(method: TCM, views: list[Tensor]) -> Tensor:
 
 
 def test_the_prediction_is_the_mean_over_the_image_and_its_counterfactuals():
-    method, images = small().eval(), random_batch().target
+    method, images = small_tcm().eval(), random_batch().target
     views = [images, *method.inverse_counterfactuals(images)]
     torch.testing.assert_close(method.predict(images).exp(), mean_prediction(method, views))
 
 
-def test_mechanisms_that_are_put_together_are_one_more_view():
-    method, images = small(mixing="several").eval(), random_batch().target
-    made = method.inverse_counterfactuals(images)
-    together = (images + (made - images).sum(dim=0)).clamp(0, 1)
-    found = method.predict(images).exp()
-    torch.testing.assert_close(found, mean_prediction(method, [images, *made, together]))
-    assert not torch.allclose(found, mean_prediction(method, [images, *made]))
-    alone = [f"mechanism {number} alone" for number in range(1, K + 1)]
-    assert list(readings(method, images)) == ["", "fast", *alone]  # all together are no mechanism
-
-
-def test_the_control_without_mechanisms_asks_none():
-    method, images = without_mechanisms(small(mixing="none").eval()), random_batch().target
-    torch.testing.assert_close(method.predict(images).exp(), mean_prediction(method, [images]))
+def test_the_control_predicts_from_the_image_and_runs_no_mechanism():
+    method, images = without_mechanisms(small("tcm-control").eval()), random_batch().target
+    assert isinstance(method, TCM)
+    torch.testing.assert_close(method.predict(images).softmax(dim=1), mean_prediction(method, [images]))
+    assert torch.equal(method.class_scores(images), method.predict(images))
 
 
 def test_the_mean_of_predictions_is_no_mean_of_logits():
@@ -127,60 +114,57 @@ def test_the_mean_of_predictions_is_no_mean_of_logits():
     assert averaged(logits.bfloat16()).dtype == torch.float32
 
 
-@pytest.mark.parametrize("mixing", ["one", "several"])
-@pytest.mark.parametrize("features", ["bottleneck", "backbone"])
-def test_an_adjusted_prediction_gives_the_head_the_image_and_its_k_counterfactuals(features, mixing):
-    method = small(prediction="adjusted", features=features, mixing=mixing, head=small_head(weighting="mean"))
+def test_class_scores_are_the_views_logits_by_their_shares_of_the_probability():
+    method, images = small_tcm().eval(), random_batch().target
+    views = [images, *method.inverse_counterfactuals(images)]
+    logits = torch.stack([method.classifier(method.features(view)) for view in views])
+    probabilities = logits.softmax(dim=-1)
+    expected = (probabilities / probabilities.sum(dim=0) * logits).sum(dim=0)
+    torch.testing.assert_close(method.class_scores(images), expected)
+
+
+@paper_forms
+@pytest.mark.parametrize("input", ["bottleneck", "backbone"])
+def test_h_y_is_given_the_image_and_its_k_counterfactuals(form: str, input: Any):
+    method = small_paper(form, input=input)
     losses(method)
     images, head = random_batch().target, method.eval().head
-    assert head is not None
-    x, *x_hat = (method.head_features(view) for view in (images, *method.inverse_counterfactuals(images)))
-    read = readings(method, images)
-    torch.testing.assert_close(read[""], head.solved().predict(x, torch.stack(x_hat)))
-    torch.testing.assert_close(read["fast"], head.solved().predict_with_mean(x))
-    torch.testing.assert_close(read["f_y alone"], head.predict_alone(x))
-    torch.testing.assert_close(read["uniform weights"], head.solved().predict(x, torch.stack(x_hat), "uniform"))
-    torch.testing.assert_close(read["gaussian weights"], head.solved().predict(x, torch.stack(x_hat), "gaussian"))
+    x, *x_hat = (method.features(view) for view in (images, *method.inverse_counterfactuals(images)))
+    found = variants(method, images)
+    torch.testing.assert_close(found[""], head.solved().predict(x, torch.stack(x_hat)))
+    torch.testing.assert_close(found["fast"], head.solved().predict_with_mean(x))
+    torch.testing.assert_close(found["f_y alone"], head.predict_alone(x))
+    torch.testing.assert_close(found["uniform weights"], head.solved().predict(x, torch.stack(x_hat), "uniform"))
+    torch.testing.assert_close(found["gaussian weights"], head.solved().predict(x, torch.stack(x_hat), "gaussian"))
 
 
-def test_features_are_the_bottlenecks_or_the_backbones():
-    images = random_batch().target
-    narrow, bare = (small(features=features).eval() for features in ("bottleneck", "backbone"))
-    assert torch.equal(narrow.head_features(images), narrow.bottleneck(narrow.backbone(images)))
-    assert torch.equal(bare.head_features(images), bare.backbone(images))
-    for method in (narrow, bare):
-        assert torch.equal(method.classified(method.head_features(images)), method.classifier(method.features(images)))
-
-
-@pytest.mark.parametrize("features", ["bottleneck", "backbone"])
-@pytest.mark.parametrize("prediction", ["single", "average"])
-def test_the_features_of_an_answer_are_those_that_the_plain_classifier_reads(prediction, features):
-    method, images = small(prediction=prediction, features=features).eval(), random_batch().target
-    torch.testing.assert_close(method.answer(images).features, method.features(images))
-
-
-@pytest.mark.parametrize("preset", ["paper", "release"])
-@pytest.mark.parametrize("features", ["bottleneck", "backbone"])
-def test_the_features_of_an_adjusted_answer_are_those_that_the_head_is_given(preset: Preset, features):
-    method, images = small_preset(preset, features=features), random_batch().target
+@pytest.mark.parametrize("form", ["tcm", "tcm-control", "tcm-paper", "tcm-release"])
+def test_the_features_of_an_answer_are_those_that_its_logits_are_computed_from(form: str):
+    method, images = small(form), random_batch().target
     losses(method)
-    assert hasattr(method, "bottleneck") == (features == "bottleneck")  # no layer that nothing trains
-    torch.testing.assert_close(method.eval().answer(images).features, method.head_features(images))
-    torch.testing.assert_close(method.features(images), method.head_features(images))
+    torch.testing.assert_close(method.eval().answer(images).features, method.features(images))
+
+
+@paper_forms
+def test_the_features_are_the_bottlenecks_or_the_backbones(form: str):
+    images = random_batch().target
+    narrow, bare = (small(form, input=input).eval() for input in ("bottleneck", "backbone"))
+    assert torch.equal(narrow.features(images), narrow.bottleneck(narrow.backbone(images)))
+    assert torch.equal(bare.features(images), bare.backbone(images))
+    assert not hasattr(bare, "bottleneck")  # no layer that nothing trains
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("preset", ["paper", "release"])
-def test_concluding_makes_both_domains_moments_exact_in_whatever_batches(preset: Preset):
-    method, batch = small_preset(preset), random_batch()
-    losses(method)  # leaves moments that are to be forgotten
+@paper_forms
+def test_concluding_makes_both_domains_moments_exact_in_whatever_batches(form: str):
+    method, batch = small_paper(form), random_batch()
+    losses(method)  # leaves moments that are to be replaced
     assert batch.counterfactuals is not None
     target, source, made, head = batch.target, batch.source, batch.counterfactuals.source, method.eval().head
-    assert head is not None
-    proxies = source if preset == "release" else made.flatten(0, 1)
+    proxies = source if form == "tcm-release" else made.flatten(0, 1)
     expected = (
-        (head.target, method.head_features(method.inverse_counterfactuals(target).flatten(0, 1)).double()),
-        (head.source, method.head_features(proxies).double()),
+        (head.target, method.features(method.inverse_counterfactuals(target).flatten(0, 1)).double()),
+        (head.source, method.features(proxies).double()),
     )
     for sizes in ([4], [1, 3], [2, 1, 1]):
         pairs = zip(source.split(sizes), made.split(sizes, dim=1), strict=True)
@@ -193,34 +177,25 @@ def test_concluding_makes_both_domains_moments_exact_in_whatever_batches(preset:
 
 
 def test_concluding_forgets_nothing_of_a_large_target(monkeypatch: pytest.MonkeyPatch):
-    method, width = small(head=small_head()).eval(), Recipe().bottleneck
+    method, width = small_paper().eval(), Recipe().bottleneck
     monkeypatch.setattr(method, "inverse_counterfactuals", lambda images: images[None])
-    monkeypatch.setattr(method, "head_features", lambda images: images)
+    monkeypatch.setattr(method, "features", lambda images: images)
     method.conclude([torch.zeros(1, width).expand(12_000, width), torch.ones(1, width).expand(12_000, width)], ())
-    assert method.head is not None
     torch.testing.assert_close(method.head.target.mean, torch.full((width,), 0.5, dtype=torch.float64))
     assert method.head.target.count == 24_000
 
 
-def test_without_a_head_there_is_nothing_to_conclude_and_nothing_to_tell():
-    method = without_mechanisms(small().eval())
+def test_without_a_head_there_is_nothing_to_conclude_and_no_diagnosis():
+    method = without_mechanisms(small("tcm").eval())
     state = {name: value.clone() for name, value in method.state_dict().items()}
     method.conclude([random_batch().target], ())
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
     assert method.diagnostics() == {}
 
 
-def test_the_metrics_tell_of_the_head():
-    method = small_preset("paper")
-    assert method.head is not None
+def test_the_metrics_have_the_heads_diagnosis():
+    method = small_paper()
     assert method.diagnostics() == method.head.diagnostics()
     assert set(method.diagnostics()) >= {"head/norm", "head/smallest", "head/lost"}
     assert method.singular_values() == {"W3": method.head.singular_values()}
     assert len(method.head.singular_values()) == method.head.config.vae.latent
-
-
-def test_averaging_classifies_backbone_features_view_by_view():
-    method, images = small(features="backbone").eval(), random_batch().target
-    views = [images, *method.inverse_counterfactuals(images)]
-    mean = torch.stack([method.classified(method.head_features(view)).softmax(dim=1) for view in views]).mean(dim=0)
-    torch.testing.assert_close(method.predict(images).exp(), mean)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tcm.data.batch import Batch, Counterfactuals
-from tcm.methods.tcm.views import Views, drawn, drawn_views, predicted_views
+from tcm.methods.tcm.views import Views, all_views, repeated_views, sampled, sampled_views
 
 K, COUNT = 3, 4
 
@@ -45,102 +45,48 @@ def test_like_refuses_another_number_of_images():
         views.like(views.flat[:-1])
 
 
-def test_one_takes_every_image_from_a_random_mechanism():
+def test_every_image_gets_the_counterfactual_of_a_random_mechanism():
     torch.manual_seed(0)
     made = torch.arange(K)[:, None].expand(K, 1000) + 10 * torch.arange(1000)
-    first, second = drawn(made[0], made, 2, "one")
+    first, second = sampled(made, 2)
     for taken in (first, second):
         assert torch.equal(taken // 10, torch.arange(1000))
         assert (taken % 10).bincount().min() > 270
     assert 0.28 < (first == second).double().mean() < 0.39  # each draws for itself: they meet one time in three
 
 
-def test_one_draws_anew_at_every_call():
-    images, made = torch.zeros(1000, 1), torch.arange(K).view(K, 1, 1).expand(K, 1000, 1)
-    assert not torch.equal(drawn(images, made, 1, "one"), drawn(images, made, 1, "one"))
+def test_every_call_draws_again():
+    made = torch.arange(K).view(K, 1, 1).expand(K, 1000, 1)
+    assert not torch.equal(sampled(made, 1), sampled(made, 1))
 
 
-def test_several_adds_the_changes_of_all_mechanisms_at_their_strengths():
-    images, made = images_and_made()
-    torch.manual_seed(5)
-    found = drawn(images, made, 2, "several")
-    torch.manual_seed(5)
-    strength = torch.rand(2, K, COUNT, 1, 1, 1)
-    for view in range(2):
-        for image in range(COUNT):
-            x = images[image].clone()
-            for mechanism in range(K):
-                x += strength[view, mechanism, image] * (made[mechanism, image] - images[image])
-            torch.testing.assert_close(found[view, image], x.clamp(0, 1))
-    assert (found == 0).any()  # the clamp had something to do
-    assert (found == 1).any()
+def batch_of(seed: int = 1) -> Batch:
+    (x_s, made_s), (x_t, made_t) = images_and_made(seed), images_and_made(seed + 1)
+    return Batch(x_s, torch.arange(COUNT), x_t, Counterfactuals(made_s, made_t))
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_several_at_the_ends_of_the_strengths(strength: float, monkeypatch: pytest.MonkeyPatch):
-    images, made = images_and_made()
-    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, strength, **options))
-    found = drawn(images, made, 2, "several")
-    expected = (images + strength * (made - images).sum(dim=0)).clamp(0, 1)
-    torch.testing.assert_close(found, expected.expand(2, *expected.shape))
+def test_all_views_are_the_images_and_their_own_counterfactuals():
+    batch = batch_of()
+    assert batch.counterfactuals is not None
+    views = all_views(batch)
+    assert torch.equal(views.source, torch.cat([batch.source[None], batch.counterfactuals.source]))
+    assert torch.equal(views.target, torch.cat([batch.target[None], batch.counterfactuals.target]))
 
 
-def test_several_draws_in_the_precision_of_the_images():
-    images, made = images_and_made()
-    for kind in (torch.bfloat16, torch.float64):
-        assert drawn(images.to(kind), made.to(kind), 1, "several").dtype == kind
-
-
-@pytest.mark.parametrize("mixing", ["one", "several"])
-def test_none_takes_all_k_as_they_are(mixing):
-    images, made = images_and_made()
-    assert torch.equal(drawn(images, made, None, mixing), made)
-
-
-@pytest.mark.parametrize("count", [None, 0, 1, 5])
-def test_without_mechanisms_a_counterfactual_is_the_image_itself(count: int | None):
-    images, made = images_and_made()
-    found = drawn(images, made, count, "none")
-    assert len(found) == (K if count is None else count)
-    assert torch.equal(found, images.expand(len(found), *images.shape))
-
-
-@pytest.mark.parametrize("mixing", ["one", "several", "none"])
-def test_0_gives_none_and_the_views_are_the_images(mixing):
-    images, made = images_and_made()
-    assert drawn(images, made, 0, mixing).shape == (0, COUNT, 3, 2, 2)
-    batch = Batch(images, torch.arange(COUNT), 1 - images, Counterfactuals(made, 1 - made))
-    views = drawn_views(batch, 0, 0, mixing)
-    assert torch.equal(views.source, images[None])
-    assert torch.equal(views.target, 1 - images[None])
-
-
-def test_the_views_of_a_batch_are_the_images_and_their_own_counterfactuals():
-    (x_s, made_s), (x_t, made_t) = images_and_made(1), images_and_made(2)
-    batch = Batch(x_s, torch.arange(COUNT), x_t, Counterfactuals(made_s, made_t))
-    views = drawn_views(batch, None, None, "one")
-    assert torch.equal(views.source, torch.cat([x_s[None], made_s]))
-    assert torch.equal(views.target, torch.cat([x_t[None], made_t]))
-    uneven = drawn_views(batch, 1, 2, "one")
-    assert (len(uneven.source), len(uneven.target)) == (2, 3)
-    assert torch.equal(uneven.source[0], x_s)
-    assert torch.equal(uneven.target[0], x_t)
+def test_sampled_views_are_the_images_and_some_of_their_own_counterfactuals():
+    batch = batch_of()
+    assert batch.counterfactuals is not None
+    views = sampled_views(batch, 1, 2)
+    assert (len(views.source), len(views.target)) == (2, 3)
+    assert torch.equal(views.source[0], batch.source)
+    assert torch.equal(views.target[0], batch.target)
     for image in range(COUNT):
-        assert any(torch.equal(uneven.source[1, image], one) for one in made_s[:, image])
-        assert any(torch.equal(uneven.target[2, image], one) for one in made_t[:, image])
+        assert any(torch.equal(views.source[1, image], one) for one in batch.counterfactuals.source[:, image])
+        assert any(torch.equal(views.target[2, image], one) for one in batch.counterfactuals.target[:, image])
 
 
-@pytest.mark.parametrize("mixing", ["one", "none"])
-def test_a_prediction_looks_at_the_image_and_its_counterfactuals(mixing):
-    images, made = images_and_made()
-    assert torch.equal(predicted_views(images, made, mixing), torch.cat([images[None], made]))
-
-
-def test_a_prediction_with_mechanisms_put_together_looks_at_all_their_changes_too():
-    images, made = images_and_made()
-    *single, together = predicted_views(images, made, "several")
-    assert torch.equal(torch.stack(single), torch.cat([images[None], made]))
-    summed = images + (made[0] - images) + (made[1] - images) + (made[2] - images)
-    torch.testing.assert_close(together, summed.clamp(0, 1))
-    assert (summed < 0).any()
-    assert (summed > 1).any()
+def test_repeated_views_are_the_images_again():
+    batch = batch_of()._replace(counterfactuals=None)
+    views = repeated_views(batch, 1, 2)
+    assert torch.equal(views.source, torch.stack([batch.source] * 2))
+    assert torch.equal(views.target, torch.stack([batch.target] * 3))

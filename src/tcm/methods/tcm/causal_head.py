@@ -1,4 +1,4 @@
-"""The causal head: z of a VAE, the linear heads on it, and h_y solved from them (Section 3.2, Algorithm 2)."""
+"""The causal head: z of a VAE, the linear heads on it, and h_y solved from them (TCM Section 3.2, Algorithm 2)."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,36 +16,32 @@ from tcm.methods.tcm.proxy import (
     proxy_function,
     proxy_share,
 )
-from tcm.methods.tcm.views import Views
 from tcm.nn.losses import in_single, vae_loss
 from tcm.nn.vae import VAEConfig, sampled
 
-MEMORY = 10_000  # counterfactuals by which P(x_hat | S) is known in training, while the features still change
+MEMORY = 10_000  # counterfactuals that P(x_hat | S) is estimated from in training, while the features still change
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """The proxy function h_y and what it is solved from; the defaults are the paper's, but for the weight."""
+    """The proxy function h_y and what it is solved from; the defaults are the paper's."""
 
-    weight: float = 0.0
-    """Weight of the head's terms, L_c and L_v of Eq. (8). 0: no head."""
     vae: VAEConfig = field(default_factory=VAEConfig)
     vae_lr: float = 1e-5
     """Adam's learning rate of the VAE (the authors' code; the paper gives none)."""
     weighting: Weighting = "gaussian"
-    """P(x_hat | S) in Eq. (5). gaussian: the paper's isotropic density. uniform: all counterfactuals alike. mean:
+    """P(x_hat | S) in TCM Eq. (5). gaussian: the paper's isotropic density. uniform: all counterfactuals alike. mean:
     E[x_hat] for every image (the authors' code)."""
-    swapped: bool = False
-    """Whether x is the source image's counterfactual and x_hat the image itself (the authors' code)."""
     ridge: float = 0.0
     """Added to W3^T W3 before it is inverted."""
 
 
-class Solved(NamedTuple):
-    """What the head says of a batch."""
+class HeadLosses(NamedTuple):
+    """The head's part of the objective on a batch."""
 
     terms: dict[str, Tensor]
-    logits: Views  # adjusted, of all source views and of target images
+    logits: Tensor  # [views of x, batch, classes], adjusted by TCM Eq. (5)
+    h_y: ProxyFunction  # solved from the heads of this step
     share: Tensor  # of the logits' variance that comes from x_hat
 
 
@@ -80,32 +76,32 @@ class CausalHead(nn.Module):
             buffer.copy_(part)
 
     def h_y(self) -> ProxyFunction:
-        """Eq. (7), solved from the heads as they are, which are constants to it."""
+        """TCM Eq. (7), solved from the heads as they are, which are constants to it."""
         return proxy_function(self.heads.constants(), self.config.ridge)
 
-    def forward(self, features: Views, labels: Tensor) -> Solved:
-        """L_c and L_v of Eq. (8), and the adjusted logits of Eq. (5)."""
-        own, made, made_of_target = features.source[:1], features.source[1:], features.target[1:]
-        x, x_hat = (made, own) if self.config.swapped else (own, made)
+    def forward(self, x: Tensor, x_hat: Tensor, x_hat_of_target: Tensor, labels: Tensor) -> HeadLosses:
+        """L_c and L_v of TCM Eq. (8) on source features x and x_hat, and the adjusted logits of x.
+
+        All features are [views, batch, features]. The counterfactuals of both domains enter P(x_hat | S).
+        """
         self.source.update(x_hat, MEMORY)
-        self.target.update(made_of_target, MEMORY)
-        # Constant for the VAE and for f_xhat: features that shrink to nothing would be restored and foretold best.
+        self.target.update(x_hat_of_target, MEMORY)
+        # Constants for the VAE and for f_xhat: features that shrink to nothing would be the easiest to predict.
         fixed = x.detach()
         mean, log_variance = self.vae.encode(fixed)
         z = sampled(mean, log_variance)
         restored, z = self.vae.decode(z), z.detach()
         h_y = self.h_y()
         proxy = self.source.average(x_hat, self.config.weighting)
-        adjusted = adjusted_logits(h_y, features.source, proxy)
-        on_target = adjusted_logits(h_y, features.target[0], self.target.average(made_of_target, self.config.weighting))
+        adjusted = adjusted_logits(h_y, x, proxy)
         known = labels.repeat(len(x))
         terms = {
             "label": F.cross_entropy(self.heads.f_y(z, x).flatten(0, 1), known),
-            "adjusted": F.cross_entropy((adjusted[1:] if self.config.swapped else adjusted[:1]).flatten(0, 1), known),
+            "adjusted": F.cross_entropy(adjusted.flatten(0, 1), known),
             "proxy": (self.heads.f_xhat(z, fixed) - x_hat.detach()).float().square().mean(),
             "vae": vae_loss(restored, fixed, mean, log_variance),
         }
-        return Solved(terms, Views(adjusted, on_target[None]), proxy_share(h_y, x.detach(), proxy.detach()))
+        return HeadLosses(terms, adjusted, h_y, proxy_share(h_y, x.detach(), proxy.detach()))
 
     def solved(self) -> "SolvedHead":
         """The head with its h_y; while it learns, as it is now."""
@@ -133,13 +129,13 @@ class CausalHead(nn.Module):
 
 
 class SolvedHead(NamedTuple):
-    """A causal head and its proxy function, Eq. (7)."""
+    """A causal head and its proxy function, TCM Eq. (7)."""
 
     head: CausalHead
     h_y: ProxyFunction
 
     def predict(self, x: Tensor, x_hat: Tensor, weighting: Weighting | None = None) -> Tensor:
-        """P(Y | do(X)) of target images, Eq. (5), as logits: x [batch, features], x_hat [k, batch, features]."""
+        """P(Y | do(X)) of target images, TCM Eq. (5), as logits: x [batch, features], x_hat [k, batch, features]."""
         proxy = self.head.target.average(x_hat, weighting or self.head.config.weighting)
         return adjusted_logits(self.h_y, x, proxy)
 

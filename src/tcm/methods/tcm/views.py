@@ -1,65 +1,59 @@
 """An image and its counterfactuals: what stage 2 looks at together."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tcm.data.batch import Batch
 
-Mixing = Literal["one", "several", "none"]
-
 
 class Views(NamedTuple):
-    """Something about both domains' images and their counterfactuals, which stand behind them on the first axis."""
+    """Something about the images of both domains and, behind them on the first axis, about their counterfactuals."""
 
     source: Tensor  # [1 + source counterfactuals, batch, ...]
     target: Tensor  # [1 + target counterfactuals, batch, ...]
 
     @property
     def flat(self) -> Tensor:
-        """All of them in one batch."""
+        """All views in one batch."""
         return torch.cat([part.flatten(0, 1) for part in self])
 
     def like(self, flat: Tensor) -> "Views":
-        """What a network made of `flat`, in this order."""
+        """The output of a network on `flat`, in the order of these views."""
         parts = flat.split([part.shape[:2].numel() for part in self])
         source, target = (new.unflatten(0, part.shape[:2]) for new, part in zip(parts, self, strict=True))
         return Views(source, target)
 
 
-def drawn_views(batch: Batch, source: int | None, target: int | None, mixing: Mixing) -> Views:
-    """The images of a batch and so many counterfactuals of each; None takes all k as they are."""
+def all_views(batch: Batch) -> Views:
+    """The images of a batch and all k counterfactuals of each."""
     assert batch.counterfactuals is not None
-    made = zip((batch.source, batch.target), batch.counterfactuals, (source, target), strict=True)
+    made = batch.counterfactuals
+    return Views(with_counterfactuals(batch.source, made.source), with_counterfactuals(batch.target, made.target))
+
+
+def sampled_views(batch: Batch, source: int, target: int) -> Views:
+    """The images of a batch and this many counterfactuals of each image, by mechanisms drawn at random."""
+    assert batch.counterfactuals is not None
+    made = sampled(batch.counterfactuals.source, source), sampled(batch.counterfactuals.target, target)
+    return Views(with_counterfactuals(batch.source, made[0]), with_counterfactuals(batch.target, made[1]))
+
+
+def repeated_views(batch: Batch, source: int, target: int) -> Views:
+    """The images of a batch, each repeated in place of its counterfactuals: a control without mechanisms."""
     return Views(
-        *(torch.cat([images[None], drawn(images, all_made, count, mixing)]) for images, all_made, count in made)
+        batch.source.expand(1 + source, *batch.source.shape), batch.target.expand(1 + target, *batch.target.shape)
     )
 
 
-def drawn(images: Tensor, made: Tensor, count: int | None, mixing: Mixing) -> Tensor:
-    """So many counterfactuals [count, batch, ...] of each image, out of its k [k, batch, ...].
+def with_counterfactuals(images: Tensor, made: Tensor) -> Tensor:
+    """Images [batch, ...] and their counterfactuals [k, batch, ...] as views [1 + k, batch, ...]."""
+    return torch.cat([images[None], made])
 
-    one: each is one mechanism's. several: each has the changes of all mechanisms, every one at a strength drawn from
-    [0, 1] (mechanisms that share the way are made to be put together). none: the image itself, for a control without
-    mechanisms.
-    """
-    if mixing == "none":
-        return images.expand(len(made) if count is None else count, *images.shape)
-    if count is None:
-        return made
+
+def sampled(made: Tensor, count: int) -> Tensor:
+    """This many counterfactuals [count, batch, ...] of each image, out of its k [k, batch, ...]."""
     k, batch = made.shape[:2]
-    if mixing == "one":
-        chosen = torch.randint(k, (count, batch), device=made.device)
-        return made[chosen, torch.arange(batch, device=made.device)]
-    strength = torch.rand(count, k, batch, 1, 1, 1, device=made.device, dtype=made.dtype)
-    return (images + (strength * (made - images)).sum(dim=1)).clamp(0, 1)
-
-
-def predicted_views(images: Tensor, made: Tensor, mixing: Mixing) -> Tensor:
-    """The views [views, batch, ...] over which a prediction is averaged: the image, its k counterfactuals and, where
-    mechanisms are put together, the image with all their changes."""
-    views = [images[None], made]
-    if mixing == "several":
-        views.append((images + (made - images).sum(dim=0)).clamp(0, 1)[None])
-    return torch.cat(views)
+    chosen = torch.randint(k, (count, batch), device=made.device)
+    return made[chosen, torch.arange(batch, device=made.device)]

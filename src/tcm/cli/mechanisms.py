@@ -1,14 +1,18 @@
-"""The commands of stage 1: mechanisms, transport, quality. Their signatures are the options."""
+"""tcm mechanisms, tcm transport, tcm quality: the commands of stage 1."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import tyro
 from rich.console import Console
 from rich.table import Table
 
+from tcm.cli.app import with_options
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
-from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
+from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport as transport_run
 from tcm.mechanisms.transport import win_shares
 from tcm.mechanisms.usage import remarks
@@ -17,8 +21,28 @@ from tcm.training.device import Device
 from tcm.training.run_folder import Run
 
 
-def mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
-    """Trains the mechanisms, or goes on where the folder stopped, and says who won how much."""
+def mechanisms_command(parsed: MechanismsConfig | None) -> Callable[..., int]:
+    """The command of stage 1; `parsed` is what the options say so far, on which their defaults depend."""
+    start = MechanismsConfig()
+    if parsed is not None:
+        start = MechanismsConfig(form=parsed.form, bank=bank_config(parsed.form, parsed.data.is_small))
+
+    def mechanisms(
+        out: Path, config: Annotated[MechanismsConfig, tyro.conf.arg(name="")] = start, quiet: bool = False
+    ) -> int:
+        """Stage 1: learn k mechanisms that carry images between the domains.
+
+        Args:
+            out: Folder of the run. Repeating the command continues it.
+            quiet: No progress, only the result.
+        """
+        return run_mechanisms(config, out, quiet)
+
+    return mechanisms
+
+
+def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
+    """Trains the mechanisms, or continues where the run stopped, and prints how often each of them wins."""
     if not train_mechanisms(config, out, quiet):
         print(f"{out} is finished; nothing to do.")
         return 0
@@ -26,9 +50,9 @@ def mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
     last = [row for row in rows if "loss/critics" in row][-1]
     sides: dict[Side, list[float]] = {side: [last[f"wins/{side}/{number}"] for number in numbers] for side in SIDES}
     Console().print(wins_table("share of wins, last rows", sides))
-    count = [row for row in rows if "dead" in row][-1]
+    count = [row for row in rows if "unused" in row][-1]
     for remark in remarks(count, numbers):
-        print(remark)
+        print(with_options(remark))
     watched = [row for row in rows if "frechet/untouched" in row]
     if watched:
         Console().print(watch_table(watched, numbers))
@@ -38,7 +62,7 @@ def mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
 
 
 def wins_table(title: str, shares: dict[Side, list[float]]) -> Table:
-    """One row a mechanism: its share of wins among the images of each domain."""
+    """One row per mechanism: its share of wins among the images of each domain."""
     table = Table("mechanism", *(f"wins of {side} images" for side in shares), title=title)
     for number, cells in enumerate(zip(*shares.values(), strict=True), start=1):
         table.add_row(str(number), *(f"{100 * share:.0f} %" for share in cells))
@@ -46,7 +70,7 @@ def wins_table(title: str, shares: dict[Side, list[float]]) -> Table:
 
 
 def watch_table(rows: list[dict[str, float]], numbers: list[int]) -> Table:
-    """One row an evaluation: the Frechet distances to each domain, in the mean over the mechanisms that are left and,
+    """One row per evaluation: the Frechet distances to each domain, in the mean over the mechanisms that are left and,
     where they are judged together, of the image with all their changes."""
     title = f"Frechet distances: {rows[-1]['frechet/untouched']:.1f} between the domains as they are"
     columns = {f"to the {side}, mean": [f"frechet/{side}/{number}" for number in numbers] for side in SIDES}
@@ -102,13 +126,13 @@ def quality(
 
 
 def quality_table(found: Quality) -> Table:
-    """One row a mechanism: the Frechet distances to both domains and, of digits, the shares that are still read."""
+    """One row per mechanism: the Frechet distances to both domains and, of digits, the shares that are still read."""
     columns = {
         f"distance to the {side}": [f"{distance:.2f}" for distance in (found.frechet.untouched, *distances)]
-        for side, distances in found.frechet.made.items()
+        for side, distances in found.frechet.transported.items()
     }
     if found.readability is not None:
-        for side, shares in found.readability.made.items():
+        for side, shares in found.readability.transported.items():
             all_shares = (found.readability.untouched[side], *shares)
             columns[f"digits read, to the {side}"] = [f"{100 * share:.1f} %" for share in all_shares]
     table = Table("", *columns, title="Frechet distances: less is nearer")

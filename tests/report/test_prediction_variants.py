@@ -1,4 +1,4 @@
-"""What the page says of a run whose model can be read in several ways, and of a causal head."""
+"""What the page says about prediction variants and about a causal head."""
 
 import json
 from collections.abc import Callable
@@ -10,40 +10,40 @@ from support.pages import HEAD, TITLES, page_of, summary_of
 MakeRun = Callable[..., Path]
 
 
-def test_each_reading_has_its_accuracy_and_difference(make_run: MakeRun):
-    run = make_run("run", readings=("fast", "f_y alone", "something new"))
+def test_each_variant_has_its_accuracy_and_difference(make_run: MakeRun):
+    run = make_run("run", variants=("fast", "f_y alone", "something new"))
     page, accuracy = page_of(run), summary_of(run)["target"]["accuracy"]
     assert TITLES[0] in page.text
-    start = page.rows.index(["Reading", "Accuracy", "Difference in points"])
+    start = page.rows.index(["Prediction", "Accuracy", "Difference in points"])
     reported, fast, alone, new = page.rows[start + 1 : start + 5]
     assert reported[0].startswith("As reported")
     assert reported[1:] == [f"{accuracy:.1%}", "–"]
-    assert "Without the image's own counterfactuals, at the cost of the bare backbone" in fast[0]
+    assert "Without the counterfactuals of the image" in fast[0]
     assert fast[1:] == [f"{accuracy + 0.05:.1%}", "+5.0"]
     assert alone[0] == "f_y aloneThe head without the proxy function."
     assert new == ["something new", f"{accuracy + 0.15:.1%}", "+15.0"]
 
 
-def test_a_reading_that_is_worse_has_a_minus(make_run: MakeRun):
-    run = make_run("run", readings=("fast",))
+def test_a_variant_that_is_worse_has_a_minus(make_run: MakeRun):
+    run = make_run("run", variants=("fast",))
     summary = summary_of(run)
-    summary["target"]["readings"]["fast"]["accuracy"] = summary["target"]["accuracy"] - 0.012
+    summary["target"]["variants"]["fast"]["accuracy"] = summary["target"]["accuracy"] - 0.012
     (run / "evaluation.json").write_text(json.dumps(summary))
     assert "−1.2" in [row[-1] for row in page_of(run).rows]
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"labelled": False, "readings": ("fast",)}, {"finished": False}], ids=["none", "no labels", "half"]
+    "settings", [{}, {"labelled": False, "variants": ("fast",)}, {"finished": False}], ids=["none", "no labels", "half"]
 )
-def test_without_readings_or_labels_there_is_no_table(make_run: MakeRun, settings: dict):
+def test_without_variants_or_labels_there_is_no_table(make_run: MakeRun, settings: dict):
     text = page_of(make_run("run", **settings)).text
     assert not any(title in text for title in TITLES)
 
 
-def test_a_run_of_an_older_version_has_no_readings(make_run: MakeRun):
+def test_a_run_of_an_older_version_has_no_variants(make_run: MakeRun):
     run = make_run("run")
     summary = summary_of(run)
-    del summary["target"]["readings"]
+    del summary["target"]["variants"]
     (run / "evaluation.json").write_text(json.dumps(summary))
     assert TITLES[0] not in page_of(run).text
 

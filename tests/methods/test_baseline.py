@@ -8,10 +8,8 @@ import torch.nn.functional as F
 
 from tcm.data.batch import Batch, Counterfactuals
 from tcm.errors import InputError
+from tcm.methods.baseline import Baseline, BaselineConfig
 from tcm.methods.method import Problem, Recipe
-from tcm.methods.tcm.alignment import ProxyAlignment
-from tcm.methods.tcm.baseline import BaselineConfig, preset_baseline
-from tcm.methods.tcm.tcm import TCM
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.nn.losses import proxy_loss
@@ -19,10 +17,12 @@ from tcm.nn.losses import proxy_loss
 COUNT, CLASSES = 4, 5
 
 
-def built(k: int = 1) -> TCM:
+def built(k: int = 1) -> Baseline:
     torch.manual_seed(0)
     inverse = FrozenGenerators(GeneratorConfig(4, 1, 1, kernel=3).build() for _ in range(k))
-    return BaselineConfig().build(Problem(CLASSES, BackboneConfig("small").build(), inverse))
+    method = BaselineConfig().build(Problem(CLASSES, BackboneConfig("small").build(), inverse))
+    assert isinstance(method, Baseline)
+    return method
 
 
 def random_batch() -> Batch:
@@ -41,7 +41,6 @@ def test_it_is_the_cross_entropy_on_transported_source_images_and_the_proxy_loss
     assert found.keys() == {"classification", "alignment"}
     torch.testing.assert_close(found["classification"], F.cross_entropy(logits[1], batch.labels))
     judges = method.alignment
-    assert isinstance(judges, ProxyAlignment)
     expected = proxy_loss(judges.source(x_s), judges.target(x_st), judges.target(x_t), judges.source(x_ts))
     torch.testing.assert_close(found["alignment"], expected)
 
@@ -60,11 +59,12 @@ def test_the_learned_classifier_predicts_directly():
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_it_has_one_mechanism(k: int):
-    with pytest.raises(InputError, match=f"the Baseline has one mechanism, but --mechanisms has {k}; name a run"):
+    expected = rf"^`mechanisms` has {k} mechanisms, but this method uses 1; name a run .*`k` 1$"
+    with pytest.raises(InputError, match=expected):
         built(k)
 
 
 def test_its_rates_are_the_papers_and_on_the_small_network_those_of_the_other_methods():
-    assert preset_baseline(small=False) == BaselineConfig()
+    assert BaselineConfig.for_images(small=False) == BaselineConfig()
     assert BaselineConfig().recipe == Recipe(lr=3e-3)
-    assert preset_baseline(small=True).recipe == Recipe()
+    assert BaselineConfig.for_images(small=True).recipe == Recipe()

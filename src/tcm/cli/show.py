@@ -1,0 +1,45 @@
+"""What several commands print: the scores of runs, and what is wrong with them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from tcm.classifier.selection import collapse_warning
+from tcm.errors import InputError, printable
+from tcm.methods.tcm.proxy import head_metrics, head_remarks
+from tcm.training.files import can_be_replaced
+from tcm.training.run_folder import Run, read_json
+
+
+def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
+    """One row a run: accuracy in the target, by its two names, with the selection rule."""
+    source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
+    table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
+    for heading in ("method", "target accuracy", "mean per class", "source accuracy", "selected by", "time"):
+        table.add_column(heading, justify="left" if heading in ("method", "selected by") else "right")
+    for summary in summaries:
+        accuracy = [summary["target"][key] for key in ("accuracy", "mean_class_accuracy")]
+        cells = ["no labels" if value is None else f"{100 * value:.1f} %" for value in accuracy]
+        on_source = f"{100 * summary['source']['accuracy']:.1f} %"
+        table.add_row(summary["method"], *cells, on_source, summary["selection"], f"{summary['seconds']:.0f} s")
+    return table
+
+
+def print_remarks(run: Path) -> None:
+    """What is wrong with the run's predictions or its causal head, one line each; nothing where all is well."""
+    rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
+    found = head_metrics(rows)
+    for remark in filter(None, [collapse_warning(rows, len(classes)), *(head_remarks(found) if found else [])]):
+        print(remark)
+
+
+def require_writable(file: Path, field: str) -> None:
+    """Finds out before the work whether its result can be written, without touching a file that is there."""
+    place = os.path.realpath(file)
+    needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * can_be_replaced(file)
+    if os.path.isdir(file) or not all(os.access(path, os.W_OK) for path in needed):
+        reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
+        raise InputError(field, f"{file} cannot be written: {reason}; choose another file")
