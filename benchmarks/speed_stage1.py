@@ -17,7 +17,7 @@ from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.competition import Terms
 from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.mechanisms.pool import ImagePool
-from tcm.mechanisms.train import Preset, preset_bank
+from tcm.mechanisms.train import Form, bank_config
 from tcm.mechanisms.transport import counterfactuals
 from tcm.nn.generator import InstanceNorm, ToRGB
 from tcm.nn.losses import adversarial, critic_error, reconstruction
@@ -25,8 +25,8 @@ from tcm.training.device import make_fabric
 
 LARGE = 64  # images of each domain in a step that fills a GPU
 # Configurations of stage 1: the paper's form with equal wins, and with the wins of untrained mechanisms.
-FORMS: dict[str, tuple[Preset, dict[str, Any]]] = {
-    "default": ("default", {}),
+FORMS: dict[str, tuple[Form, dict[str, Any]]] = {
+    "disentangled": ("disentangled", {}),
     "paper, wins even": ("paper", {"assignment": "random"}),
     "paper": ("paper", {}),
 }
@@ -79,7 +79,7 @@ def plain_step(bank: MechanismBank, batch: Batch, optimizers: dict[str, Optimize
 def plain_seconds(batch: int, side: int, quick: bool) -> float:
     """Seconds of a plain step with four mechanisms in fp32."""
     fabric = make_fabric("auto", "fp32")
-    bank = preset_bank("paper", quick).build(4, side, 100)
+    bank = bank_config("paper", quick).build(4, side, 100)
     as_is(bank)
     fabric.to_device(bank)
     optimizers, shown = bank.build_optimizers(), random_batch(batch, side, fabric.device)
@@ -102,7 +102,7 @@ class Step(NamedTuple):
     setup: float  # seconds of compiling and recording
 
 
-def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dict[str, Any]) -> Step:
+def measured_step(form: Form, k: int, batch: int, quick: bool, settings: dict[str, Any]) -> Step:
     """One step of this package with k mechanisms and `batch` images of each domain."""
     fabric = make_fabric("auto", "auto")
     on_gpu, side = fabric.device.type == "cuda", 32 if quick else 224
@@ -111,7 +111,7 @@ def measured_step(preset: Preset, k: int, batch: int, quick: bool, settings: dic
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     torch.manual_seed(0)
-    bank = replace(preset_bank(preset, quick), warmup=0, **settings).build(k, side, 100)
+    bank = replace(bank_config(form, quick), warmup=0, **settings).build(k, side, 100)
     fabric.to_device(bank)
     bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizers = bank.build_optimizers()
@@ -151,9 +151,9 @@ def stage1(quick: bool, forms: list[str]) -> None:
     rate = matrix_rate(fabric.device)
     print(f"bf16 matrix product: {rate / 1e12:.2f} TFLOP/s")
     for name in forms:
-        preset, settings = FORMS[name]
+        form, settings = FORMS[name]
         for batch in batches:
-            four = measured_step(preset, 4, batch, quick, settings)
+            four = measured_step(form, 4, batch, quick, settings)
             images = 2 * batch / four.seconds
             times = " and ".join(f"{images * seconds / size:.1f}" for seconds in references.values())
             print(
@@ -167,8 +167,8 @@ def growth(quick: bool, forms: list[str]) -> None:
     """The cost of twice as many mechanisms in stage 1."""
     batch = 4 if quick else LARGE
     for name in forms:
-        preset, settings = FORMS[name]
-        four, eight = (measured_step(preset, k, batch, quick, settings) for k in (4, 8))
+        form, settings = FORMS[name]
+        four, eight = (measured_step(form, k, batch, quick, settings) for k in (4, 8))
         memory = f", {eight.memory / four.memory:.2f} times the memory" if four.memory else ""
         print(f"{name}, batch {batch} + {batch}: {2 * batch / four.seconds:.0f} images/s with k = 4")
         print(f"{name}, k = 8 against k = 4: {eight.seconds / four.seconds:.2f} times the time of a step{memory}")
@@ -176,22 +176,22 @@ def growth(quick: bool, forms: list[str]) -> None:
 
 def transport(quick: bool, forms: list[str]) -> None:
     """Stored images to counterfactuals."""
-    presets: list[Preset] = [FORMS[name][0] for name in forms]
-    for preset in dict.fromkeys(presets):
+    kinds: list[Form] = [FORMS[name][0] for name in forms]
+    for form in dict.fromkeys(kinds):
         for size in (32,) if quick else (224, 256):
-            report_transport(preset, size, 4 if quick else 128, quick)
+            report_transport(form, size, 4 if quick else 128, quick)
 
 
-def report_transport(preset: Preset, size: int, batch: int, quick: bool) -> None:
+def report_transport(form: Form, size: int, batch: int, quick: bool) -> None:
     """Prints how many stored images per second one mechanism transports, with losses, eager and compiled."""
     fabric = make_fabric("auto", "auto")
-    bank = preset_bank(preset, quick).build(1, size, 1).eval()
+    bank = bank_config(form, quick).build(1, size, 1).eval()
     fabric.to_device(bank)
     bank.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     pixels = torch.randint(0, 256, (batch, size, size, 3), dtype=torch.uint8, device=fabric.device)
     call: dict[str, Callable[[int], object]] = {"transport": lambda _: counterfactuals(fabric, bank, "source", pixels)}
     eager = seconds_a_call(call, fabric.device, 3)["transport"]
-    print(f"transport, {preset}, {size} x {size}: {batch / eager:.0f} images/s per mechanism, eager")
+    print(f"transport, {form}, {size} x {size}: {batch / eager:.0f} images/s per mechanism, eager")
     if fabric.device.type == "cuda":
         bank.accelerate()
         compiled = seconds_a_call(call, fabric.device, 3)["transport"]

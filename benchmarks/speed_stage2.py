@@ -8,9 +8,10 @@ from timing import random_batch, seconds_a_call
 from torch import Tensor
 
 from tcm.data.batch import Counterfactuals
-from tcm.mechanisms.train import preset_bank
-from tcm.methods.method import Problem
-from tcm.methods.tcm.tcm import TCM, Preset, preset_tcm
+from tcm.mechanisms.train import bank_config
+from tcm.methods import METHODS
+from tcm.methods.method import Method, Problem
+from tcm.methods.tcm.tcm import TCM, TCMConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators
 from tcm.training.device import make_fabric
@@ -21,9 +22,9 @@ class PassPerView(TCM):
 
     at_once = 32
 
-    def head_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """The features, view by view."""
-        return torch.cat([super(PassPerView, self).head_features(part) for part in images.split(self.at_once)])
+        return torch.cat([super(PassPerView, self).features(part) for part in images.split(self.at_once)])
 
 
 def stage2(quick: bool, forms: list[str]) -> None:
@@ -33,19 +34,16 @@ def stage2(quick: bool, forms: list[str]) -> None:
     ours = measured_update(TCM, "auto", k, batch, side, name, compiled=True)
     print(f"a pass per view, fp32: {1 / plain:.0f} images/s")
     print(f"one pass, bf16, compiled: {1 / ours:.0f} images/s, {plain / ours:.1f} times as many")
-    for preset in ("default", "paper"):
-        report_prediction(preset, k, 4 if quick else 64, side, name)
+    for form in ("tcm", "tcm-paper"):
+        report_prediction(form, k, 4 if quick else 64, side, name)
 
 
-def built(kind: type[TCM], fabric: Fabric, k: int, side: int, name: str, preset: Preset = "default") -> TCM:
-    """A form of stage 2 on an untrained backbone, with k untrained inverse mechanisms."""
+def problem(fabric: Fabric, k: int, side: int, name: str) -> Problem:
+    """An untrained backbone, with k untrained inverse mechanisms."""
     backbone = BackboneConfig(name, pretrained=False).build()
     backbone.pretrained = True
-    generator = preset_bank("default", small=quick_size(side)).generator
-    config = preset_tcm(preset, small=quick_size(side))
-    method = kind(Problem(65, backbone, FrozenGenerators(generator.build() for _ in range(k))), config)
-    fabric.to_device(method)
-    return method
+    generator = bank_config("paper", small=quick_size(side)).generator
+    return Problem(65, backbone, FrozenGenerators(generator.build() for _ in range(k)))
 
 
 def measured_update(
@@ -55,7 +53,8 @@ def measured_update(
     fabric = make_fabric("auto", precision)
     on_gpu = fabric.device.type == "cuda"
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    method = built(kind, fabric, k, side, name)
+    method = kind(problem(fabric, k, side, name), TCMConfig.for_images(small=quick_size(side)))
+    fabric.to_device(method)
     optimizers, shown = method.build_optimizers(), random_batch(batch, side, fabric.device)
     made = torch.rand(2, k, batch, 3, side, side, device=fabric.device)
     shown = shown._replace(counterfactuals=Counterfactuals(made[0], made[1]))
@@ -70,8 +69,6 @@ def measured_update(
             method.update(shown, 0.5, optimizers)
 
     config = method.config
-    assert config.source_views is not None
-    assert config.target_views is not None
     images = batch * (2 + config.source_views + config.target_views)
     return seconds_a_call({"step": step}, fabric.device, 1 if quick_size(side) else 5)["step"] / images
 
@@ -81,10 +78,12 @@ def quick_size(side: int) -> bool:
     return side < 64
 
 
-def report_prediction(preset: Preset, k: int, batch: int, side: int, name: str) -> None:
+def report_prediction(form: str, k: int, batch: int, side: int, name: str) -> None:
     """Prints the cost of TCM Algorithm 2 in passes of the backbone alone."""
     fabric = make_fabric("auto", "auto")
-    method = built(TCM, fabric, k, side, name, preset).eval()
+    config = METHODS[form].for_images(small=quick_size(side))
+    method: Method = config.build(problem(fabric, k, side, name)).eval()
+    fabric.to_device(method)
     method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     images = torch.rand(batch, 3, side, side, device=fabric.device)
 
@@ -96,17 +95,13 @@ def report_prediction(preset: Preset, k: int, batch: int, side: int, name: str) 
         return run
 
     calls = {
-        "backbone": timed(
-            method.features if preset == "paper" else lambda x: method.classified(method.head_features(x))
-        ),
+        "backbone": timed(method.features),
         "fast": timed(method.predict_fast),
         "whole": timed(method.predict),
         "generators": timed(method.inverse_counterfactuals),
     }
     took = seconds_a_call(calls, fabric.device, 3)
     bare, rest = took["backbone"], took["whole"] - took["generators"]
-    print(
-        f"prediction of {preset}, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone"
-    )
+    print(f"prediction of {form}, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone")
     print(f"Algorithm 2 without the generators: {rest / bare / (1 + k):.2f} x (1 + k) times the bare backbone")
     print(f"the k = {k} generators: {took['generators'] / bare:.2f} times the bare backbone")

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,35 @@ python_maximum_signature_line_length = 88
 default_role = "code"  # docstrings put names between single backticks
 
 
-def escape_markup(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text with names in backticks: what reStructuredText would read as markup is escaped."""
-    for number, line in enumerate(lines):
-        # The parts at odd places stand between backticks.
-        parts = line.split("`")
-        parts[::2] = [re.sub(r"([*|]|_(?=\W|$))", r"\\\1", part) for part in parts[::2]]
-        lines[number] = "`".join(parts)
+def read_as_plain_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with names in backticks; an indented paragraph of its own is an example."""
+    paragraphs = re.split(r"\n(?: *\n)+", "\n".join(lines))
+    text = []
+    for before, paragraph in pairwise(["", *paragraphs]):
+        if paragraph.startswith("    "):
+            text += [paragraph] if before.startswith("    ") else ["::", paragraph]
+        else:
+            text.append(escaped(paragraph))
+    lines[:] = "\n\n".join(text).split("\n")
 
 
-def keep_together(app: Any, doctree: nodes.document, name: str) -> None:
-    """Cells of tables do not break within "42.7 ± 0.2" and "Figure 4"."""
-    for cell in doctree.findall(nodes.entry):
-        for text in list(cell.findall(nodes.Text)):
-            kept = re.sub(r" ± ", "\u00a0±\u00a0", re.sub(r"\b(Eq\.|line|Figure|Table) (?=[(\dA])", "\\1\u00a0", text))
-            text.parent.replace(text, nodes.Text(kept))
+def escaped(paragraph: str) -> str:
+    """The paragraph without what reStructuredText would read as markup; names between backticks stay."""
+    parts = paragraph.split("`")
+    parts[::2] = [re.sub(r"([*|]|_(?=\W|$))", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def tidy_text(app: Any, doctree: nodes.document, name: str) -> None:
+    """Cells of tables do not break within "42.7 ± 0.2" and "Figure 4"; parameters have a dash before their text."""
+    for text in list(doctree.findall(nodes.Text)):
+        tidy = str(text)
+        if tidy == " -- ":
+            tidy = " – "
+        elif any(isinstance(parent, nodes.entry) for parent in (text.parent.parent, text.parent)):
+            tidy = re.sub(r"\b(Eq\.|line|Figure|Table) (?=[(\dA])", "\\1\u00a0", tidy.replace(" ± ", "\u00a0±\u00a0"))
+        if tidy != text:
+            text.parent.replace(text, nodes.Text(tidy))
 
 
 def copy_digits_page(app: Any, exception: Exception | None) -> None:
@@ -68,6 +83,6 @@ def copy_digits_page(app: Any, exception: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Connects the functions above."""
-    app.connect("autodoc-process-docstring", escape_markup, priority=100)  # before napoleon reads the sections
-    app.connect("doctree-resolved", keep_together)
+    app.connect("autodoc-process-docstring", read_as_plain_text, priority=100)  # before napoleon reads the sections
+    app.connect("doctree-resolved", tidy_text)
     app.connect("build-finished", copy_digits_page)

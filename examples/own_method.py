@@ -6,7 +6,7 @@ The method is Deep CORAL (Sun and Saenko, 2016): features whose covariance is al
 the library and of the command line, see docs/adding-a-method.md.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,27 +16,22 @@ from torch import Tensor
 
 import tcm
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, MethodConfig, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig, Problem
 
 
 @dataclass(frozen=True)
 class CORALConfig(MethodConfig):
     """The settings of the method."""
 
-    recipe: Recipe = field(default_factory=Recipe)
     trade_off: float = 1.0
     """Weight of the covariance loss."""
 
-    def build(self, problem: Problem) -> "CORAL":
-        """The method on the problem's backbone."""
-        return CORAL(problem, self)
 
-
-class CORAL(Method):
+class CORAL(Method, config=CORALConfig):
     """Classification on the source, plus the distance between the two covariance matrices."""
 
     def __init__(self, problem: Problem, config: CORALConfig):
-        super().__init__(problem, config.recipe)
+        super().__init__(problem, config)
         self.trade_off = config.trade_off
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from tcm.analysis.grad_cam import activation_maps, chosen_images
 from tcm.data.batch import Batch
 from tcm.errors import InputError
-from tcm.methods.method import Method, Problem, Recipe
+from tcm.methods.method import Method, MethodConfig, Problem, Recipe
 from tcm.methods.tcm.tcm import TCM, TCMConfig
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.nn.generator import FrozenGenerators
@@ -57,7 +57,7 @@ def weights_of(method: Method) -> Tensor:
 
 def test_of_a_linear_classifier_it_is_the_class_activation_map(images: Tensor):
     torch.manual_seed(0)
-    method = Linear(Problem(4, backbone()), Recipe(bottleneck=3)).eval()
+    method = Linear(Problem(4, backbone()), MethodConfig(Recipe(bottleneck=3))).eval()
     classes = torch.tensor([3, 1])
     maps, views = activation_maps(method, images, classes)
     weights = weights_of(method)[classes].detach()
@@ -92,7 +92,7 @@ class Plain(TCM):
 def averaging(shares: tuple[float, ...]) -> Plain:
     torch.manual_seed(0)
     inverse = FrozenGenerators(Dimmed(share) for share in shares)  # pyright: ignore[reportArgumentType]
-    method = Plain(Problem(2, backbone(), inverse), TCMConfig(recipe=Recipe(bottleneck=3))).eval()
+    method = Plain(Problem(2, backbone(), inverse), TCMConfig(Recipe(bottleneck=3))).eval()
     with torch.no_grad():
         weights_of(method).copy_(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]))
     return method
@@ -120,7 +120,7 @@ def test_a_sure_prediction_still_has_a_map(images: Tensor):
 
 
 def test_scores_of_other_predictions_are_the_prediction(images: Tensor):
-    method = Linear(Problem(4, backbone()), Recipe(bottleneck=3)).eval()
+    method = Linear(Problem(4, backbone()), MethodConfig(Recipe(bottleneck=3))).eval()
     assert torch.equal(method.class_scores(images), method.predict(images))
 
 

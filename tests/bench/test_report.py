@@ -16,8 +16,8 @@ from tcm.bench.config import SuiteConfig, SuiteMechanisms
 from tcm.bench.figures import suite_figures
 from tcm.bench.finished import finished_runs
 from tcm.bench.report import rule_rows, settings_rows, write_suite_report
-from tcm.results.store import read_rows
-from tcm.results.table import ResultRow, result_tables
+from tcm.results.store import ResultRow, read_rows
+from tcm.results.table import result_tables
 from tcm.training.run_folder import Run, read_json
 
 FIGURES = ("accuracy-digits", "embedding-digits", "activation-digits", "mechanisms-digits")
@@ -130,7 +130,7 @@ def test_several_numbers_of_mechanisms_have_a_figure_of_their_own(copied: Path):
     shutil.copytree(copied / "runs/digits/tcm-k2-s0", run.folder)
     tensors, about = run.load_model()
     run.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
-    found = suite_figures("digits", copied, finished_runs("digits", copied), 2, "cpu", quiet=True)
+    found = suite_figures(copied, finished_runs("digits", copied), 2, "cpu", quiet=True)
     figures = {figure.name: figure for figure in found}
     assert list(figures) == ["accuracy-digits", "k", *FIGURES[1:]]
     assert not any(figure.missing for figure in found)
@@ -149,7 +149,7 @@ def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None)
     drawn = {file.stem for file in (copied / "figures").glob("*.svg")}
     # The copied evaluations are the true ones, in which the two methods answer alike: no activation.
     assert drawn == {"accuracy-A2C", "accuracy-C2A", "embedding-A2C", "mechanisms-A-C"}
-    assert "for the first task, A2C, alone." in Page(file).text
+    assert "only for the first task, A2C." in Page(file).text
     assert "<summary>Accuracy over training, C2A</summary>" in file.read_text()
     assert "<summary>Accuracy over training, A2C</summary>" not in file.read_text()
 
@@ -169,7 +169,7 @@ def test_distances_that_stage_1_watched_are_drawn_for_every_pair(copied: Path, m
             "\n".join(json.dumps({"step": step, "frechet/untouched": 4.0, **measured}) for step in (1, 2))
         )
     (suite / "mechanisms/A-P/paper-k2/metrics.jsonl").write_text("")
-    found = suite_figures("office-home", suite, finished_runs("office-home", suite), 2, "cpu", quiet=True)
+    found = suite_figures(suite, finished_runs("office-home", suite), 2, "cpu", quiet=True)
     first, second = found[3:]
     assert [first.name, second.name] == ["distances-A-C", "distances-A-P"]
     assert "Frechet distance" in first.svg

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 from support.tiny_suite import ended, repeated, suite
-from tcm.cli.commands import bench
 
 from tcm.bench.config import SuiteConfig, method_settings
 from tcm.bench.runner import run_suite
 from tcm.classifier.selection import RULES
+from tcm.cli.bench import run_benchmark
 from tcm.errors import InputError
 from tcm.training.files import lock
 
@@ -53,7 +53,7 @@ def imageclef_da(root: Path, target: str = "p/0.jpg 0\np/1.jpg 1\n") -> SuiteCon
 @pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
 def test_the_rows_are_of_the_benchmark_asked_for(tmp_path: Path):
     asked, out = imageclef_da(tmp_path / "any"), tmp_path / "out"
-    run_suite("imageclef-da", asked, method_settings("imageclef-da", 32, 32), out, quiet=True)
+    run_suite("imageclef-da", asked, method_settings(small=True), out, quiet=True)
     told = {(row["benchmark"], row["task"], row["source"], row["target"]) for row in rows(out)}
     assert told == {("ImageCLEF-DA", "I>P", "i", "p")}
 
@@ -61,7 +61,7 @@ def test_the_rows_are_of_the_benchmark_asked_for(tmp_path: Path):
 @pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
 def test_without_labels_of_the_target_there_are_rows_but_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     asked, out = imageclef_da(tmp_path / "any", target="p/0.jpg\np/1.jpg\n"), tmp_path / "out"
-    assert bench("imageclef-da", asked, method_settings("imageclef-da", 32, 32), out, quiet=True) == 0
+    assert run_benchmark("imageclef-da", asked, method_settings(small=True), out, quiet=True) == 0
     assert "The targets have no labels" in capsys.readouterr().err
     assert {row["accuracy"] for row in rows(out)} == {""}
     assert not list(out.glob("table.*"))
@@ -158,5 +158,5 @@ def test_a_wrong_store_is_found_before_the_work(tmp_path: Path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_gpu_that_is_not_there_is_refused_at_once(tmp_path: Path):
     with pytest.raises(InputError, match="no GPU is available here"):
-        run_suite("digits", SuiteConfig(device="cuda"), method_settings("digits"), tmp_path / "out")
+        run_suite("digits", SuiteConfig(device="cuda"), method_settings(small=True), tmp_path / "out")
     assert not (tmp_path / "out").exists()

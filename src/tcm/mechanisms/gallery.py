@@ -52,8 +52,8 @@ def galleries(fabric: Fabric, bank: MechanismBank, task: Task, images: int) -> l
         made, winner, _ = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
         shown = diverse_images(winner.tolist(), store.labels[candidates].tolist(), images)
         names = [_class_name(store, int(candidates[i])) for i in shown]
-        arrays = (part[shown].numpy() for part in (pixels, made, winner))
-        found.append(Gallery(origin, store.name, other.name, *arrays, names))
+        originals, made, winner = (part[shown].numpy() for part in (pixels, made, winner))
+        found.append(Gallery(origin, store.name, other.name, originals, made, winner, names))
     return found
 
 
@@ -70,8 +70,8 @@ def stored_galleries(folder: Path, task: Task, images: int) -> list[Gallery]:
             diverse_images(stored.winner[candidates].tolist(), store.labels[candidates].tolist(), images)
         ]
         names = [_class_name(store, number) for number in shown.tolist()]
-        arrays = (part[shown].numpy() for part in (store.images, stored.images, stored.winner))
-        found.append(Gallery(origin, store.name, other.name, *arrays, names))
+        originals, made, winner = (part[shown].numpy() for part in (store.images, stored.images, stored.winner))
+        found.append(Gallery(origin, store.name, other.name, originals, made, winner, names))
     return found
 
 

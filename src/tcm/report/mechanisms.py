@@ -19,7 +19,8 @@ from tcm.figures.svg import inline_svg
 from tcm.figures.wins import class_wins_figure, wins_figure
 from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
 from tcm.mechanisms.gallery import Gallery, run_galleries, stored_galleries
-from tcm.mechanisms.train import MechanismsConfig, load_mechanisms
+from tcm.mechanisms.load import load_mechanisms
+from tcm.mechanisms.train import MechanismsConfig
 from tcm.report.pictures import Picture, picture
 from tcm.training.run_folder import Run
 

@@ -50,7 +50,7 @@ def shown(table: ResultTable, escape: Callable[[str], str] = str, bold: str = "{
     lines = zip(table.frame.index, table.frame.to_numpy(), table.best.to_numpy(), strict=True)
     for (kind, method), numbers, best in lines:
         title = method if kind == "measured" else f"{method} ({kind})"
-        texts = [title, *(_cell_text(*cell, seeds) for cell in numbers.reshape(len(heads), -1))]
+        texts = [title, *(_cell_text(cell, seeds) for cell in numbers.reshape(len(heads), -1).tolist())]
         usual = grey if kind == "oracle" else "{}"
         marks = [usual, *(bold if is_best else usual for is_best in best)]
         rows.append([mark.format(escape(text)) if text else "" for text, mark in zip(texts, marks, strict=True)])
@@ -58,7 +58,8 @@ def shown(table: ResultTable, escape: Callable[[str], str] = str, bold: str = "{
     return pd.DataFrame(rows, index=kinds, columns=[escape(head) for head in ("method", *heads)])
 
 
-def _cell_text(mean: float, deviation: float, seeds: float, usual_seeds: int) -> str:
+def _cell_text(cell: Sequence[float], usual_seeds: int) -> str:
+    mean, deviation, seeds = cell
     if math.isnan(mean):
         return ""
     many = "" if math.isnan(seeds) or seeds == usual_seeds else f" (n = {seeds:.0f})"
@@ -131,10 +132,11 @@ def csv_text(tables: Sequence[ResultTable]) -> str:
 
     frames = []
     for table in tables:
-        cells = table.frame.stack(["task", "metric"], future_stack=True).dropna(subset="mean")
+        rules = {"measured": table.selection, "oracle": "oracle", "quoted": ""}
+        cells = pd.DataFrame(table.frame.stack(["task", "metric"], future_stack=True)).dropna(subset=["mean"])
         cells = cells.map(lambda number: round(number, 2)).reset_index()
         cells.insert(0, "benchmark", table.benchmark)
-        cells.insert(3, "selection", cells["kind"].map({"measured": table.selection, "oracle": "oracle", "quoted": ""}))
+        cells.insert(3, "selection", [rules[kind] for kind in cells["kind"]])
         frames.append(cells.astype({"seeds": "Int64"}))
     return pd.concat(frames).to_csv(index=False)
 

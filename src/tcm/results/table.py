@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tcm.data.domains import plain_name
 from tcm.errors import InputError, printable
@@ -16,7 +16,6 @@ from tcm.results.store import TASKS, ResultRow
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Kind = Literal["quoted", "measured", "oracle"]  # in the order of a table's rows
 Cells = Mapping[tuple[str, str], Spread]  # by task and metric
 
 ORACLE = "oracle"  # the selection rule that looks at the target's labels
@@ -37,8 +36,8 @@ ORACLE_NOTE = "oracle: selected by accuracy on the target's labels, which are no
 class ResultTable:
     """The results on one benchmark for one selection rule.
 
-    `frame` has one row per method, by (kind, method), and three columns per task and metric: (task, metric, "mean"),
-    "deviation" and "seeds", in % and NaN where there is no number.
+    `frame` has one row per (kind, method); the kinds are "quoted", "measured" and "oracle". It has three columns per
+    task and metric, (task, metric, "mean"), "deviation" and "seeds", in % and NaN where there is no number.
     """
 
     benchmark: str
@@ -133,14 +132,14 @@ def _table(benchmark: str, rows: Sequence[ResultRow], selection: str, quoted: bo
     others = dict.fromkeys(row["task"] for row in rows if row["task"] not in tasks)
     metrics = list(METRICS) if benchmark in BOTH_METRICS else ["accuracy"]
     shown = (*tasks, *[AVERAGE] * (len(tasks) > 1), *others)
-    lines: list[tuple[tuple[Kind, str], Cells]] = []
+    lines: list[tuple[tuple[str, str], Cells]] = []
     for row in paper_rows(benchmark) if quoted else ():
         lines.append((("quoted", row.method), {(task, "accuracy"): cell for task, cell in row.accuracies.items()}))
     found = row_identities(rows)
     titles = dict(zip(found, row_labels(found), strict=True))
     members = grouped(rows, ((row["selection"], identity) for row, identity in zip(rows, found, strict=True)))
     for rule in dict.fromkeys((selection, ORACLE)):
-        kind: Kind = "oracle" if rule == ORACLE else "measured"
+        kind = "oracle" if rule == ORACLE else "measured"
         lines += [
             ((kind, title), _cells(members[rule, identity], tasks, metrics))
             for identity, title in titles.items()
@@ -152,7 +151,7 @@ def _table(benchmark: str, rows: Sequence[ResultRow], selection: str, quoted: bo
     return ResultTable(benchmark, selection, frame, steps)
 
 
-def cell_frame(lines: Sequence[tuple[tuple[Kind, str], Cells]], columns: Sequence[tuple[str, str]]) -> "DataFrame":
+def cell_frame(lines: Sequence[tuple[tuple[str, str], Cells]], columns: Sequence[tuple[str, str]]) -> "DataFrame":
     """The `frame` of a table, of the cells of each row."""
     import pandas as pd
 
@@ -168,25 +167,28 @@ def cell_frame(lines: Sequence[tuple[tuple[Kind, str], Cells]], columns: Sequenc
 
 
 def _cells(rows: Sequence[ResultRow], tasks: Sequence[str], metrics: Sequence[str]) -> Cells:
-    """The cells of one row of a table, from the rows of a store that it is the mean of."""
-    import pandas as pd
-
-    frame = pd.DataFrame([dict(row) for row in rows])
-    twice = frame[frame.duplicated(["task", "seed"], keep=False)]
-    if len(twice):
-        row = twice.iloc[0]
-        place = f"{row['method']} on {printable(row['task'])} with seed {row['seed']} is there twice"
-        hashes = " and ".join(twice[(twice["task"] == row["task"]) & (twice["seed"] == row["seed"])]["config_hash"])
-        raise InputError(f"{place} (config_hash {hashes}), but only one can count; remove the other row")
-    cells = {}
+    """The cells of one row of the table, from the rows of the store that belong to it."""
+    for (task, seed), same in grouped(rows, ((row["task"], row["seed"]) for row in rows)).items():
+        if len(same) > 1:
+            hashes = " and ".join(row["config_hash"] for row in same)
+            found = f"{same[0]['method']} on {printable(task)} with seed {seed} is there twice (config_hash {hashes})"
+            raise InputError(f"{found}, but only one can count; remove the other row")
+    by_task = grouped(rows, (row["task"] for row in rows))
+    cells: dict[tuple[str, str], Spread] = {}
     for metric in metrics:
-        by_seed = frame.pivot(index="seed", columns="task", values=metric).apply(pd.to_numeric)
-        cells |= {(task, metric): spread(column.dropna()) for task, column in by_seed.items() if column.notna().any()}
-        whole = by_seed.reindex(columns=list(tasks)).dropna(how="all")
-        if len(tasks) > 1 and whole.notna().any().all():
-            means = whole.apply(lambda column: statistics.mean(column.dropna()))
-            every = whole.apply(statistics.mean, axis=1)
-            cells[AVERAGE, metric] = (
-                spread(every) if every.notna().all() else Spread(statistics.mean(means), None, None)
-            )
+        by_seed = {
+            task: {row["seed"]: float(row[metric]) for row in members if row[metric]}
+            for task, members in by_task.items()
+        }
+        cells |= {(task, metric): spread(found.values()) for task, found in by_seed.items() if found}
+        parts = [by_seed.get(task, {}) for task in tasks]
+        if len(parts) > 1 and all(parts):
+            cells[AVERAGE, metric] = _average(parts)
     return cells
+
+
+def _average(tasks: Sequence[Mapping[str, float]]) -> Spread:
+    """The average over tasks, each a value per seed. Without a deviation if the tasks do not have the same seeds."""
+    if len({frozenset(task) for task in tasks}) > 1:
+        return Spread(statistics.mean(statistics.mean(task.values()) for task in tasks), None, None)
+    return spread(statistics.mean(task[seed] for task in tasks) for seed in tasks[0])
