@@ -74,7 +74,7 @@ found = open_counterfactuals(here / "counterfactuals", store)
 assert (found.images.numpy() == images).all() and (found.losses.numpy() == losses).all()
 
 config = SuiteConfig(methods="erm", seeds=1, steps=1, batch=4, device="cpu")
-result = run_suite("digits", config, method_settings("digits"), here / "suite", quiet=True)
+result = run_suite("digits", config, method_settings(small=True), here / "suite", quiet=True)
 assert not result.failed and len(result.finished) == 1, result
 print("works")
 """

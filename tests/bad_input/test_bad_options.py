@@ -135,7 +135,8 @@ def test_a_mistake_is_one_line_and_destroys_nothing(world: World, capfd: pytest.
 def test_no_gpu(world: World, capfd: pytest.CaptureFixture[str], command: str):
     said = refusal(capfd, world.words(f"{command} --device cuda"))
     assert "no GPU is available" in said
-    assert "use --device cpu" in said
+    assert "--device is cuda" in said
+    assert "give cpu" in said
     assert not (world.here / "out").exists()
 
 

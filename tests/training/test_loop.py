@@ -11,6 +11,7 @@ from torch.optim import SGD, Optimizer
 from tcm.data.batch import Batch
 from tcm.errors import InputError, Interrupted
 from tcm.training.device import make_fabric
+from tcm.training.files import lock
 from tcm.training.learner import Learner
 from tcm.training.loop import Schedule, training_loop
 from tcm.training.run_config import RunConfig, prepare_learner
@@ -155,3 +156,5 @@ def test_a_signal_during_an_evaluation_saves_that_step(tmp_path: Path):
     state = run.load_state(torch.device("cpu"))
     assert state is not None
     assert state["step"] == 5
+    with lock(run.folder):  # a notebook that holds the run may continue it
+        pass

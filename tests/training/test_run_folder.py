@@ -102,6 +102,15 @@ def test_two_processes_cannot_train_in_one_folder(run: Run):
         Run(run.folder).start({"seed": 0, "data": {"cache": None}})
 
 
+def test_a_failed_start_releases_the_lock(run: Run):
+    run.release()
+    second = Run(run.folder)
+    with pytest.raises(InputError, match="seed: 0 -> 1"):
+        second.start({"seed": 1, "data": {"cache": None}})
+    Run(run.folder).start({"seed": 0, "data": {"cache": None}})
+    assert second.folder == run.folder  # it is still in memory
+
+
 def test_state_and_model_come_back(run: Run):
     assert run.load_state(torch.device("cpu")) is None
     run.save_state({"step": 3, "learner": {"w": torch.arange(4.0)}, "optimizers": {}})

@@ -84,12 +84,14 @@ class JobQueue:
 
     def run(self, quiet: bool = False) -> None:
         """Runs all waiting jobs; Ctrl-C or SIGTERM stops and saves those that are running."""
-        self.new_process = process_type()
+        if not self.waiting:
+            return
+        new_process = process_type()
         progress = ProgressDisplay("suite", self.total, unit="run", done=len(self.done), quiet=quiet)
         with stop_requests() as stop, progress as display:
             try:
                 while (self.waiting or self.running) and not stop.requested:
-                    self.start_ready()
+                    self.start_ready(new_process)
                     connection.wait([process.sentinel for process in self.running], POLL_SECONDS)
                     self.collect_ended()
                     names = ", ".join(job.name for job in self.running.values())
@@ -102,7 +104,7 @@ class JobQueue:
                 saved = f"stopped with {len(self.done)} of {self.total} runs finished in {self.out}"
                 raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
 
-    def start_ready(self) -> None:
+    def start_ready(self, new_process: Callable[..., BaseProcess]) -> None:
         """Starts as many jobs as may run at once; a job that needs a failed one fails."""
         for job in [job for job in self.waiting if job.needs in self.failed]:
             self.failed[job.name] = f"{job.needs} failed"
@@ -110,7 +112,7 @@ class JobQueue:
         ready = [job for job in self.waiting if not job.needs or job.needs in self.done]
         for job in ready[: self.at_once - len(self.running)]:
             self.waiting.remove(job)
-            process = self.new_process(target=run_in_process, args=(job, self.out, self.threads))
+            process = new_process(target=run_in_process, args=(job, self.out, self.threads))
             process.start()
             self.running[process] = job
 

@@ -65,25 +65,26 @@ def training_loop(
     quiet: bool = False,
 ) -> None:
     """Trains until `schedule.steps`, from where the run stopped. Batch, noise and rate depend on the step alone."""
-    training = Training(fabric, learner, stream, run, schedule.steps, seed)
-    progress = ProgressDisplay(title, schedule.steps, unit="step", done=training.done, quiet=quiet)
-    with stop_requests() as stop, progress as display:
-        while training.done < schedule.steps:
-            training.step()
-            done = training.done
-            if not schedule.logs_at(done) and not stop.requested:
-                display.update(done)
-                continue
-            display.update(done, describe(training.log_losses()))
-            if schedule.evaluates_at(done):
-                training.evaluate(evaluate, conclude)
-            stopping = stop.requested  # read once: the message below is only true if the state was saved
-            if stopping or schedule.saves_at(done):
-                training.save()
-            training.meter.reset()
-            if stopping and done < schedule.steps:
-                saved = f"stopped at step {done} of {schedule.steps}, saved in {run.folder}"
-                raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
+    with run.released_on_error():
+        training = Training(fabric, learner, stream, run, schedule.steps, seed)
+        progress = ProgressDisplay(title, schedule.steps, unit="step", done=training.done, quiet=quiet)
+        with stop_requests() as stop, progress as display:
+            while training.done < schedule.steps:
+                training.step()
+                done = training.done
+                if not schedule.logs_at(done) and not stop.requested:
+                    display.update(done)
+                    continue
+                display.update(done, describe(training.log_losses()))
+                if schedule.evaluates_at(done):
+                    training.evaluate(evaluate, conclude)
+                stopping = stop.requested  # read once: the message below is only true if the state was saved
+                if stopping or schedule.saves_at(done):
+                    training.save()
+                training.meter.reset()
+                if stopping and done < schedule.steps:
+                    saved = f"stopped at step {done} of {schedule.steps}, saved in {run.folder}"
+                    raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
 
 
 class Training:

@@ -95,17 +95,27 @@ class Run:
         if not self.exists and holds_files(self.folder):
             raise InputError("out", f"{self.folder} is not empty and holds no run; choose a new or empty folder")
         self._lock = lock(self.folder)
-        if self.exists:
-            self.require_same_config(config)
-        else:
-            content = {"written_by": WRITTEN_BY, **config}
-            write_atomically(self.config_file, json.dumps(content, indent=2).encode())
+        with self.released_on_error():
+            if self.exists:
+                self.require_same_config(config)
+            else:
+                content = {"written_by": WRITTEN_BY, **config}
+                write_atomically(self.config_file, json.dumps(content, indent=2).encode())
 
     def release(self) -> None:
         """Releases the lock. This also happens when the object is deleted and when the process ends."""
         if self._lock:
             self._lock.lock.release()
             self._lock = None
+
+    @contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Releases the lock if the block fails: a notebook keeps the objects of a failed call, and so their lock."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
     def undo_start(self) -> None:
         """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
