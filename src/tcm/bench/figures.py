@@ -96,7 +96,7 @@ def _accuracy_plan(task: str, folders: Sequence[Path], folded: bool) -> Plan:
         f"accuracy-{task}",
         f"Accuracy over training, {task}",
         "Accuracy on the target against training steps, the mean over seeds with a band of one standard deviation and "
-        "the other methods in grey: look for lines that end high, no longer move and have narrow components.",
+        "the other methods in grey: look for lines that end high, no longer move and have narrow bands.",
         lambda: panels_figure(accuracy_curves(folders), along="step", up="target accuracy", ends=True),
         folders,
         lines=True,
