@@ -143,7 +143,7 @@ class Selected(NamedTuple):
     """The evaluation that a rule chooses."""
 
     step: int
-    accuracy: float | None  # on the target; None where it has no labels
+    accuracy: float | None  # on the target; None if it has no labels
 
 
 def selected(rows: Rows, rule: str) -> Selected:

@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.data.augment import as_input, as_stored
+from tcm.data.store import ImageStore
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, Interrupted, explain_out_of_memory, printable
 from tcm.mechanisms.bank import MechanismBank
@@ -75,20 +76,8 @@ def transport(
     with lock(out), ExitStack() as files:
         writers: dict[Side, CounterfactualWriter] = {}
         for side, store, other in zip(SIDES, task, reversed(task), strict=True):
-            started, _ = read_index(out / side)
             fitting = transport_batch_size(config.bank.generator, store.size, fabric.device)
-            size = batch or (started.batch if started else fitting)
-            index = CounterfactualIndex(
-                run=str(folder.absolute()),
-                mechanisms=weights_hash(folder),
-                domain=store.name,
-                other=other.name,
-                originals=store.fingerprint,
-                images=len(store),
-                k=bank.k,
-                size=store.size,
-                batch=size,
-            )
+            index = _index(folder, out / side, store, other.name, bank.k, batch, fitting)
             writers[side] = files.enter_context(closing(CounterfactualWriter(out / side, index)))
         if all(writer.finished for writer in writers.values()):
             return False
@@ -96,6 +85,24 @@ def transport(
             bank.accelerate()
         _transport_all(fabric, bank, task, writers, out, quiet)
     return True
+
+
+def _index(
+    run: Path, folder: Path, store: ImageStore, other: str, k: int, batch: int | None, fitting: int
+) -> CounterfactualIndex:
+    """The index of one domain. Without `batch`, a started folder keeps its own; a new one has the `fitting` one."""
+    started, _ = read_index(folder)
+    return CounterfactualIndex(
+        run=str(run.absolute()),
+        mechanisms=weights_hash(run),
+        domain=store.name,
+        other=other,
+        originals=store.fingerprint,
+        images=len(store),
+        k=k,
+        size=store.size,
+        batch=batch or (started.batch if started else fitting),
+    )
 
 
 def open_for_transport(
