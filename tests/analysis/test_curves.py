@@ -83,10 +83,7 @@ def test_lines_of_one_method_are_labelled_by_the_settings_that_differ(tmp_path: 
 
 def test_mechanisms_of_another_form_are_another_line(tmp_path: Path):
     for form in ("paper", "release"):
-        (tmp_path / form).mkdir()
-        (tmp_path / form / "config.json").write_text(
-            json.dumps({"form": form, "k": 2, "steps": 5, "bank": {"lr": form}})
-        )
+        Run(tmp_path / form).start({"form": form, "k": 2, "steps": 5, "bank": {"lr": form}})
     folders = [
         write_run(tmp_path / f"on-{form}", 0.5, k=2, mechanisms=str(tmp_path / form)) for form in ("paper", "release")
     ]

@@ -82,11 +82,8 @@ class Dimmed(nn.Module):
 class Plain(TCM):
     """TCM whose classifier stands on the features alone."""
 
-    def head_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         return self.backbone(images)
-
-    def classified(self, features: Tensor) -> Tensor:
-        return self.classifier(features)
 
 
 def averaging(shares: tuple[float, ...]) -> Plain:
