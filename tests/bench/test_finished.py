@@ -1,4 +1,4 @@
-"""Which runs of a suite's folder are shown together."""
+"""Which runs of a suite are found, and which are compared."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SHORT = {"A": "Art", "C": "Clipart", "d": "digits source"}
 
 
 def finish(out: Path, task: str, method: str, seed: int, k: int | None = None) -> Path:
-    """A finished run of stage 2; its folder's name says nothing of what it is."""
+    """Writes a finished run of stage 2. Its folder has a name that says nothing about it."""
     folder = out / "runs" / task / f"run-{len([*out.glob('runs/*/*')])}"
     folder.mkdir(parents=True)
     where = f"/elsewhere/mechanisms/{'A-C' if task != 'digits' else task}/paper-k{k}" if k else None
@@ -39,7 +39,7 @@ def names(runs: Sequence[SuiteRun]) -> list[str]:
     return [f"{run.task} {run.method} {run.k or '-'} {run.seed}" for run in runs]
 
 
-def test_finished_runs_are_known_by_their_configs_and_stand_in_the_order_of_tables(tmp_path: Path):
+def test_finished_runs_are_read_from_their_configs_in_the_order_of_the_tables(tmp_path: Path):
     finish(tmp_path, "C2A", "erm", 0)
     for method, seed, k in (("tcm", 0, 10), ("tcm", 10, 4), ("tcm", 2, 4), ("tcm-paper", 0, 4), ("cdan-e", 0, None)):
         finish(tmp_path, "A2C", method, seed, k)
@@ -96,7 +96,7 @@ def test_the_usual_k_is_that_of_the_protocol_or_the_option():
     assert usual_k("digits", SuiteConfig(mechanisms=SuiteMechanisms(k=3))) == 3
 
 
-def test_rows_stand_in_the_order_of_the_suite():
+def test_rows_are_in_the_order_of_the_suite():
     columns = ("method", "k", "seed")
     rows = [("tcm-paper", "4", "0"), ("tcm", "10", "0"), ("tcm", "4", "1"), ("tcm", "4", "0")]
     rows += [("own", "", "0"), ("erm", "", "0")]

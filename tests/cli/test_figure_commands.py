@@ -1,4 +1,4 @@
-"""The commands that draw finished runs, from the words to the file, and what they refuse."""
+"""The commands that draw figures of finished runs, and their errors."""
 
 import shutil
 from pathlib import Path
@@ -46,7 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which the command refuses."""
+    """The one line of the command's error."""
     capsys.readouterr()
     assert main(words) == 2
     said = capsys.readouterr().err

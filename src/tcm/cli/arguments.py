@@ -24,9 +24,20 @@ _OUTPUT = PrimitiveConstructorSpec(
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 FirstRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FIRST-RUN")]
 SecondRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SECOND-RUN")]
-Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+Runs = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
+]
 ImageFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-CSVFiles = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CSV [CSV ...]")]
+CSVFiles = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="CSV [CSV ...]", help_behavior_hint="(required)"),
+]
 Output = Annotated[Path, _OUTPUT]
-OptionalOutput = Annotated[Path | None, _OUTPUT]
+_NO_HINT = tyro.conf.arg(help_behavior_hint="")  # the text says what the default is
+OptionalOutput = Annotated[Path | None, _OUTPUT, _NO_HINT]
+OptionalInt = Annotated[int | None, _NO_HINT]
+OptionalText = Annotated[str | None, _NO_HINT]
 Quiet = Annotated[bool, tyro.conf.arg(aliases=("-q",))]

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
-from tcm.bench.plan import suite_benchmark
 from tcm.bench.runner import run_suite
-from tcm.cli.arguments import CSVFiles, OptionalOutput, Output, Quiet
+from tcm.bench.tasks import suite_benchmark
+from tcm.cli.arguments import CSVFiles, OptionalInt, OptionalOutput, OptionalText, Output, Quiet
 from tcm.cli.messages import with_options
 from tcm.cli.show import require_writable
 from tcm.errors import InputError
@@ -34,7 +34,7 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         out: Output,
         config: Annotated[SuiteConfig, tyro.conf.arg(name="")] = SuiteConfig(),
         method: Annotated[Any, tyro.conf.arg(constructor=type(start))] = start,
-        jobs: int | None = None,
+        jobs: OptionalInt = None,
         report: bool = True,
         quiet: Quiet = False,
     ) -> int:
@@ -91,7 +91,7 @@ def run_benchmark(
 
 def table(
     stores: CSVFiles,
-    benchmark: str | None = None,
+    benchmark: OptionalText = None,
     format: Format = "terminal",
     selection: str = "last",
     quoted: bool = True,

@@ -15,7 +15,7 @@ from tcm.errors import InputError, printable
 
 
 def check_data(
-    root: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROOT]")] = None,
+    root: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROOT]", help_behavior_hint="")] = None,
     data: DataConfig = DataConfig(),
     quiet: Quiet = False,
 ) -> int:

@@ -105,8 +105,8 @@ def k(runs: Runs, out: Output = Path("k.png"), quiet: Quiet = False) -> int:
     """Draw target accuracy against the number of mechanisms k (Table 4, Figure 6).
 
     Args:
-        runs: Folders of finished runs of tcm train tcm with different k. Runs that differ only in k and the seed form
-            one line.
+        runs: Folders of finished runs of tcm train tcm with different k.
+            Runs that differ only in k and the seed form one line.
         out: File to write the figure to: png, svg or pdf.
         quiet: Print nothing.
     """

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tcm.cli.arguments import OptionalOutput, Output, Quiet
+from tcm.cli.arguments import OptionalInt, OptionalOutput, Output, Quiet
 from tcm.cli.arguments import Run as RunFolder
 from tcm.cli.messages import with_options
 from tcm.mechanisms.pair import SIDES, Side
@@ -91,7 +91,7 @@ def watch_table(rows: list[dict[str, float]], numbers: list[int]) -> Table:
 def transport(
     run: RunFolder,
     out: OptionalOutput = None,
-    batch: int | None = None,
+    batch: OptionalInt = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> int:

@@ -47,8 +47,8 @@ def predict(
         run: Folder of a finished run of tcm train or tcm fit.
         folder: Folder of images.
         csv: File to write the predictions to. Default: print them.
-        fast: Predict from the image alone, without its counterfactuals. This is faster and in general less accurate;
-            the report of the run shows the accuracy of both. It changes nothing for methods without counterfactuals.
+        fast: Predict from the image alone, without its counterfactuals: faster, and in general less accurate.
+            The report of a run shows both accuracies. Methods without counterfactuals do not change.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print only the result, no progress.
     """
