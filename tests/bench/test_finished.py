@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from tcm.bench.config import SuiteConfig, SuiteMechanisms
 from tcm.bench.finished import (
@@ -17,6 +16,7 @@ from tcm.bench.finished import (
     usual_k,
     without_ablation,
 )
+from tcm.training.run_folder import Run
 
 SHORT = {"A": "Art", "C": "Clipart", "d": "digits source"}
 
@@ -24,14 +24,14 @@ SHORT = {"A": "Art", "C": "Clipart", "d": "digits source"}
 def finish(out: Path, task: str, method: str, seed: int, k: int | None = None) -> Path:
     """Writes a finished run of stage 2. Its folder has a name that says nothing about it."""
     folder = out / "runs" / task / f"run-{len([*out.glob('runs/*/*')])}"
-    folder.mkdir(parents=True)
     where = f"/elsewhere/mechanisms/{'A-C' if task != 'digits' else task}/paper-k{k}" if k else None
     config = {"method_name": method, "seed": seed, "mechanisms": where}
     source, target = (SHORT[task[0]], SHORT[task[-1]]) if task != "digits" else ("digits source", "digits target")
-    (folder / "config.json").write_text(json.dumps(config))
+    run = Run(folder)
+    run.start(config)
+    run.release()
     (folder / "evaluation.json").write_text(json.dumps({"source": {"name": source}, "target": {"name": target}}))
-    about = {"inverse": {"k": k}} if k else {}
-    save_file({"x": torch.zeros(1)}, folder / "model.safetensors", {"tcm": json.dumps(about)})
+    run.save_model({"x": torch.zeros(1)}, {"inverse": {"k": k}} if k else {})
     return folder
 
 
