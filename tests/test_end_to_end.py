@@ -1,4 +1,4 @@
-"""What a new user does, from data to a page, through the command line."""
+"""What a new user does on the command line, from data to a report."""
 
 import csv
 import json
@@ -51,14 +51,14 @@ def test_two_folders_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(rows) == 120
     assert {row["class"] for row in rows} <= set(digits.CLASSES)
     stored = np.load(run / "evaluation.npz")
-    told = {path: int(p.argmax()) for path, p in zip(stored["paths"], stored["probabilities"], strict=True)}
-    assert all(told[row["path"]] == int(row["class"]) for row in rows)
+    expected = {path: int(p.argmax()) for path, p in zip(stored["paths"], stored["probabilities"], strict=True)}
+    assert all(expected[row["path"]] == int(row["class"]) for row in rows)
     assert main(["report", str(run)]) == 0
     assert "no labels" in (run / "report" / "index.html").read_text()
 
 
-def test_a_model_needs_no_file_but_its_own(tmp_path: Path):
-    """The run's data, state and metrics may go: model.safetensors still classifies."""
+def test_a_model_needs_no_other_file(tmp_path: Path):
+    """model.safetensors classifies without the run's data, state and metrics."""
     write_digits(tmp_path / "new", "target", classes=False)
     run = tmp_path / "run"
     assert main(["train", "erm", "--data.benchmark", "digits", "--steps", "4", "--out", str(run), "-q"]) == 0

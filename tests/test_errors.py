@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tcm.cli.app import with_options
+from tcm.cli.messages import with_options
 from tcm.errors import InputError, explain_out_of_memory
 
 

@@ -128,7 +128,7 @@ def overview(pages: list[Page]) -> str:
 
 def all_pages() -> list[Page]:
     """The commands of the program; `tcm train` is one per method."""
-    from tcm.cli.help import COMMANDS
+    from tcm.cli.app import COMMANDS
     from tcm.cli.train import purpose_of
     from tcm.methods import METHODS
 

@@ -53,11 +53,11 @@ class FitConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
-    """Every random choice follows from it."""
+    """Seed of all random choices."""
     device: Device = "auto"
     """auto: the GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto: bf16 on a GPU that has it, fp32 otherwise."""
+    """auto: bf16 on a GPU that supports it, fp32 otherwise."""
     mechanisms: StageOne = field(default_factory=StageOne)
     classifier: StageTwo = field(default_factory=StageTwo)
 

@@ -33,31 +33,31 @@ def test_a_multiply_add_counts_once():
 
 
 def test_the_backbone_is_the_known_network(found: Costs):
-    assert found.backbone.mega == pytest.approx(23.508032)
-    assert 32 * found.backbone.giga == pytest.approx(133, rel=0.02)  # the paper's
+    assert found.backbone.parameters == pytest.approx(23.508032)
+    assert 32 * found.backbone.multiply_adds == pytest.approx(133, rel=0.02)  # the paper's
 
 
-def test_source_only_has_nothing_more(found: Costs):
+def test_source_only_adds_nothing(found: Costs):
     assert row(found, "erm").modules == (0, 0)
-    assert (row(found, "erm").images, row(found, "erm").predicting) == (32, found.backbone.giga)
+    assert (row(found, "erm").images, row(found, "erm").prediction) == (32, found.backbone.multiply_adds)
 
 
 def test_dann_costs_what_the_paper_says(found: Costs):
     dann = row(found, "dann")
-    assert dann.modules.giga == pytest.approx(64 * (256 * 1024 + 1024 * 1024 + 1024) / 1e9)
-    assert round(dann.modules.giga, 3) == 0.084
-    assert round(dann.modules.mega, 1) == 1.3
+    assert dann.modules.multiply_adds == pytest.approx(64 * (256 * 1024 + 1024 * 1024 + 1024) / 1e9)
+    assert round(dann.modules.multiply_adds, 3) == 0.084
+    assert round(dann.modules.parameters, 1) == 1.3
 
 
 def test_the_release_has_the_paper_s_parameters(found: Costs):
     biases = 2 * 1024 + 1 + 1200 + 600 + 200 + 600 + 2048 + 2048 + CLASSES
     heads = (100 + 2048) * (2048 + CLASSES)
     release = row(found, "tcm-release")
-    assert release.modules.mega == pytest.approx((DISCRIMINATOR + VAE + heads + biases) / 1e6)
-    assert release.modules.mega == pytest.approx(10.1, rel=0.02)
+    assert release.modules.parameters == pytest.approx((DISCRIMINATOR + VAE + heads + biases) / 1e6)
+    assert release.modules.parameters == pytest.approx(10.1, rel=0.02)
 
 
-def test_the_paper_s_figures_stand_beside_its_own_forms(found: Costs):
+def test_the_paper_s_numbers_are_shown_for_its_own_methods(found: Costs):
     beside = [cost.name for cost in found.rows if cost.paper]
     assert beside == ["dann", "cdan", "baseline", "tcm-paper", "tcm-release"]
 
@@ -66,10 +66,10 @@ def test_images_of_a_step_and_of_a_prediction(found: Costs):
     # Source and target with k counterfactuals each; two each; one each; one each.
     names = ["tcm-paper", "tcm", "tcm-release", "baseline"]
     assert [row(found, name).images for name in names] == [64 * (1 + K), 64 * 3, 64 * 2, 64 * 2]
-    mechanisms = row(found, "tcm").predicting - (1 + K) * found.backbone.giga
+    mechanisms = row(found, "tcm").prediction - (1 + K) * found.backbone.multiply_adds
     assert mechanisms / K == pytest.approx(12.05, rel=0.01)  # half of the 24.1 GFLOP of a generator's forward pass
-    assert row(found, "baseline").predicting == found.backbone.giga
-    assert row(found, "tcm-control").predicting == found.backbone.giga  # the image alone
+    assert row(found, "baseline").prediction == found.backbone.multiply_adds
+    assert row(found, "tcm-control").prediction == found.backbone.multiply_adds  # the image alone
 
 
 def test_the_command_prints_ours_beside_the_paper_s(capsys: pytest.CaptureFixture[str]):
@@ -80,7 +80,7 @@ def test_the_command_prints_ours_beside_the_paper_s(capsys: pytest.CaptureFixtur
     assert "A multiply-add counts once" in said
 
 
-def test_numbers_that_make_no_sense_are_refused():
+def test_impossible_numbers_are_errors():
     small = BackboneConfig("small")
     with pytest.raises(InputError, match="`classes` is 1; give 2 or more"):
         count_costs(small, 1, 2)

@@ -7,24 +7,32 @@ from support.mistakes import TRAIN, Case, World, refusal, require_refusal
 
 from tcm.cli.app import main
 
-TCM = TRAIN.replace("erm", "tcm") + " --mechanisms {mechanisms}"
+PAPER = TRAIN.replace("erm", "tcm-paper") + " --mechanisms {mechanisms}"
 CASES = (
     Case("unknown option", TRAIN + " --stpes 3", ("--stpes", "--steps", "tcm train erm --help"), absent="out"),
     Case("wrong type", TRAIN + " --seed many", ("--seed", "'many'", "tcm train erm --help"), absent="out"),
-    Case("wrong type of a number", TRAIN + " --batch 1.5", ("error: --batch: '1.5' is no INT;",), absent="out"),
-    Case("wrong type of a share", TRAIN + " --held-out x", ("error: --held-out: 'x' is no FLOAT;",), absent="out"),
-    Case("number or word", "mechanisms --k x --out {here}/out", ("error: --k: 'x' is no INT|{auto};",), absent="out"),
-    Case("wrong type of an optional number", TRAIN + " --steps 1.5", ("--steps", "'1.5' is no INT"), absent="out"),
+    Case("wrong type of a number", TRAIN + " --batch 1.5", ("error: --batch: '1.5' is not an integer;",), absent="out"),
+    Case("wrong type of a share", TRAIN + " --held-out x", ("error: --held-out: 'x' is not a number;",), absent="out"),
+    Case(
+        "number or word",
+        "mechanisms --k x --out {here}/out",
+        ("error: --k: 'x' is not an integer or auto;",),
+        absent="out",
+    ),
+    Case(
+        "wrong type of an optional number", TRAIN + " --steps 1.5", ("--steps", "'1.5' is not an integer"), absent="out"
+    ),
     Case("wrong choice", TRAIN + " --device gpu", ("--device", "'gpu'", "'cpu', 'cuda'"), absent="out"),
     Case("missing option", "train erm {folders} {small}", ("--out", "tcm train erm --help")),
     Case("option without its value", "train erm {folders} {small} --out", ("--out", "tcm train erm --help")),
-    Case("missing argument", "predict {run}", ("Folder of images", "tcm predict --help")),
+    Case("missing argument", "predict {run}", ("FOLDER", "Folder of images", "tcm predict --help")),
     Case("report without runs", "report", ("no run folder", "name at least one")),
     *(
         Case(f"{name} of no runs", f"figure {name}", ("no run folder", "name at least one"))
         for name in ("accuracy", "k")
     ),
-    Case("empty output folder", "train erm {folders} {small} --out=", ("--out is empty", "name a place")),
+    Case("empty output folder", "train erm {folders} {small} --out=", ("error: --out is empty; name a place",)),
+    Case("empty output of a report", "report {run} --out=", ("error: --out is empty; name a place",)),
     Case("unknown command", "trian erm", ('"tcm trian"', 'did you mean "tcm train')),
     Case("command like no other", "xyzzy", ('"tcm xyzzy"', "tcm --help")),
     Case("unknown method", "train drann", ('"tcm train drann"', 'did you mean "tcm train dann"')),
@@ -68,13 +76,13 @@ CASES = (
     ),
     Case(
         "dropout above all",
-        TCM + " --method.alignment.dropout 1.5",
-        ("--method.alignment.dropout is 1.5", "less than 1"),
+        PAPER + " --method.dropout 1.5",
+        ("--method.dropout is 1.5", "less than 1"),
         absent="out",
     ),
     Case(
         "no width among several",
-        TCM + " --method.head.vae.encoder 8 0",
+        PAPER + " --method.head.vae.encoder 8 0",
         ("--method.head.vae.encoder is 0", "give 1 or more"),
         absent="out",
     ),

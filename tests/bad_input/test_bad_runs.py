@@ -131,12 +131,6 @@ CASES = (
         lambda world: (world.copy("out") / "model.safetensors").unlink(),
     ),
     Case("predict without a run", "predict {data} {data}/Art", ("/data is not a run folder", "--out of a run")),
-    Case(
-        "predict with both stages of a fit",
-        "predict {here}/fit {data}/Art",
-        ("/fit is not a run folder", "name", "/fit/classifier"),
-        lambda world: world.copy("fit/classifier"),
-    ),
     Case("run given as a file", "predict {run}/model.safetensors {data}", ("model.safetensors is not a run folder",)),
     Case("transport of a method's run", "transport {run}", ("/run holds no mechanisms", "tcm mechanisms run")),
     Case("transport without a run", "transport {here}/gone", ("/gone is not a run folder", "--out of a run")),
@@ -226,6 +220,22 @@ def test_a_failed_prediction_leaves_the_old_table(world: World, capfd: pytest.Ca
     table.write_text("old")
     refusal(capfd, world.words("predict {run} {here} --csv {here}/x.csv"))
     assert table.read_text() == "old"
+
+
+def test_the_folder_of_a_fit_stands_for_the_runs_inside(world: World, capfd: pytest.CaptureFixture[str]):
+    """As `tcm fit` leaves it, with the runs in classifier/ and mechanisms/."""
+    world.copy("fit/classifier")
+    shutil.copytree(world.mechanisms, world.here / "fit" / "mechanisms")
+    assert main(world.words("predict {here}/fit {data}/Art")) == 0
+    inside = capfd.readouterr().out
+    assert main(world.words("predict {run} {data}/Art")) == 0
+    assert capfd.readouterr().out == inside
+    assert main(world.words("evaluate {here}/fit --quiet")) == 0
+    assert main(world.words("report {here}/fit")) == 0
+    page = world.here / "fit" / "report" / "index.html"
+    assert capfd.readouterr().out.strip().endswith(str(page))
+    assert all(f"{world.here}/fit/{name}" in page.read_text() for name in ("classifier", "mechanisms"))
+    assert f"name {world.here}/fit/classifier or " in refusal(capfd, world.words("figure mechanisms {here}/fit"))
 
 
 def test_bad_images_are_left_out_of_a_prediction_and_named(world: World, capfd: pytest.CaptureFixture[str]):

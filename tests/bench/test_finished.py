@@ -1,11 +1,10 @@
-"""Which runs of a suite's folder are shown together."""
+"""Which runs of a suite are found, and which are compared."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from tcm.bench.config import SuiteConfig, SuiteMechanisms
 from tcm.bench.finished import (
@@ -17,21 +16,22 @@ from tcm.bench.finished import (
     usual_k,
     without_ablation,
 )
+from tcm.training.run_folder import Run
 
 SHORT = {"A": "Art", "C": "Clipart", "d": "digits source"}
 
 
 def finish(out: Path, task: str, method: str, seed: int, k: int | None = None) -> Path:
-    """A finished run of stage 2; its folder's name says nothing of what it is."""
+    """Writes a finished run of stage 2. Its folder has a name that says nothing about it."""
     folder = out / "runs" / task / f"run-{len([*out.glob('runs/*/*')])}"
-    folder.mkdir(parents=True)
     where = f"/elsewhere/mechanisms/{'A-C' if task != 'digits' else task}/paper-k{k}" if k else None
     config = {"method_name": method, "seed": seed, "mechanisms": where}
     source, target = (SHORT[task[0]], SHORT[task[-1]]) if task != "digits" else ("digits source", "digits target")
-    (folder / "config.json").write_text(json.dumps(config))
+    run = Run(folder)
+    run.start(config)
+    run.release()
     (folder / "evaluation.json").write_text(json.dumps({"source": {"name": source}, "target": {"name": target}}))
-    about = {"inverse": {"k": k}} if k else {}
-    save_file({"x": torch.zeros(1)}, folder / "model.safetensors", {"tcm": json.dumps(about)})
+    run.save_model({"x": torch.zeros(1)}, {"inverse": {"k": k}} if k else {})
     return folder
 
 
@@ -39,7 +39,7 @@ def names(runs: Sequence[SuiteRun]) -> list[str]:
     return [f"{run.task} {run.method} {run.k or '-'} {run.seed}" for run in runs]
 
 
-def test_finished_runs_are_known_by_their_configs_and_stand_in_the_order_of_tables(tmp_path: Path):
+def test_finished_runs_are_read_from_their_configs_in_the_order_of_the_tables(tmp_path: Path):
     finish(tmp_path, "C2A", "erm", 0)
     for method, seed, k in (("tcm", 0, 10), ("tcm", 10, 4), ("tcm", 2, 4), ("tcm-paper", 0, 4), ("cdan-e", 0, None)):
         finish(tmp_path, "A2C", method, seed, k)
@@ -96,7 +96,7 @@ def test_the_usual_k_is_that_of_the_protocol_or_the_option():
     assert usual_k("digits", SuiteConfig(mechanisms=SuiteMechanisms(k=3))) == 3
 
 
-def test_rows_stand_in_the_order_of_the_suite():
+def test_rows_are_in_the_order_of_the_suite():
     columns = ("method", "k", "seed")
     rows = [("tcm-paper", "4", "0"), ("tcm", "10", "0"), ("tcm", "4", "1"), ("tcm", "4", "0")]
     rows += [("own", "", "0"), ("erm", "", "0")]

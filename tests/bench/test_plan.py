@@ -1,4 +1,4 @@
-"""What a suite runs: the paper's protocol, one stage 1 for a pair of domains, mistakes before the work."""
+"""The runs of a suite: the paper's protocol, one stage 1 per pair of domains, errors before the work."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_every_task_of_every_benchmark_can_be_run(published: Benchmark, tmp_path
     assert len([job for job in found.values() if not job.method]) == len(pairs)
 
 
-def test_the_digits_whole_suite():
+def test_the_whole_suite_of_the_digits():
     found = jobs("digits", SuiteConfig())
     runs = [job for job in found.values() if job.method]
     assert {job.method for job in runs} == set(METHODS)
@@ -101,7 +101,7 @@ def test_everything_can_be_set():
     assert third.needs == second.name
 
 
-def test_a_quick_look_is_a_twentieth_and_its_warm_up_leaves_time_to_compete():
+def test_a_quick_suite_trains_a_twentieth_and_half_of_it_is_competition():
     found = jobs("digits", SuiteConfig(methods="tcm", seeds=1, ks="", quick=True))
     stage1, stage2 = found.values()
     assert (stage1.config.steps, stage2.config.steps) == (10, 9)
@@ -145,7 +145,7 @@ def test_mistakes_are_found_before_anything_runs(root: Path, benchmark: str, opt
         jobs(benchmark, SuiteConfig(**options))
 
 
-def test_a_wrong_method_is_told_before_anything_is_said_of_the_data(root: Path, recwarn: pytest.WarningsRecorder):
+def test_a_wrong_method_is_reported_before_warnings_about_the_data(root: Path, recwarn: pytest.WarningsRecorder):
     with pytest.raises(InputError, match="the nearest is tcm"):
         jobs("office-home", SuiteConfig(root=root, methods="tmc"))
     assert not recwarn
@@ -176,7 +176,7 @@ def test_small_images_of_a_benchmark_have_small_networks(root: Path):
         assert second.config.resolved().backbone.name == ("small" if small else "resnet50")
 
 
-def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_its_options():
+def test_the_image_settings_of_a_suite_reach_its_runs_and_errors_name_them():
     config = SuiteConfig(methods="erm,tcm", seeds=1, ks="", area=0.2, on_bad_image="skip", cache=Path("/cache"))
     found = jobs("digits", config)
     for job in found.values():
@@ -187,13 +187,13 @@ def test_what_a_suite_says_of_images_reaches_its_runs_and_their_remedies_name_it
         assert str(error) == "or pass `on_bad_image` skip, or `target_labels` ignore"
 
 
-def test_a_cache_that_is_a_file_is_told_before_any_run(tmp_path: Path):
+def test_a_cache_that_is_a_file_is_reported_before_any_run(tmp_path: Path):
     (tmp_path / "x").write_text("precious")
     with pytest.raises(InputError, match=r" `cache`.* \S+/x is a file; name a folder$"):
         jobs("digits", SuiteConfig(methods="erm", seeds=1, cache=tmp_path / "x"))
 
 
-def test_stage_1_is_watched_in_the_features_of_the_backbone():
+def test_distances_of_stage_1_are_measured_in_the_features_of_the_backbone():
     backbone = BackboneConfig("resnet18", pretrained=False)
     plain = SuiteConfig(methods="tcm", seeds=1, ks="", backbone=backbone)
     for images, expected in ((0, WatchConfig()), (50, WatchConfig(50, backbone))):
@@ -208,14 +208,14 @@ def test_stage_1_is_watched_in_the_features_of_the_backbone():
     assert str(in_suite_fields(job, InputError("lower `bank.lr`"))) == "lower `mechanisms.lr`"
 
 
-def test_a_wrong_setting_of_a_method_is_told_by_its_option():
+def test_a_wrong_setting_of_a_method_is_reported_by_its_field():
     settings = method_settings(small=True)
     settings = replace(settings, tcm_paper=replace(settings.tcm_paper, alpha=-1.0))
     with pytest.raises(InputError, match=r"runs/digits/tcm-paper-k4-s0: `method\.tcm_paper\.alpha` is -1"):
         plan_jobs("digits", SuiteConfig(methods="tcm-paper"), settings, Path("/suite"))
 
 
-def test_the_baseline_of_the_digits_suite_has_discriminators_that_few_steps_can_bear():
+def test_the_baseline_of_the_digits_suite_has_a_small_discriminator():
     few, usual = method_settings(small=True).baseline, BaselineConfig.for_images(small=True)
     assert (few.input, few.hidden) == ("bottleneck", 128)
     assert replace(few, input=usual.input, hidden=usual.hidden) == usual

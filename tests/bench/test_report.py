@@ -1,4 +1,4 @@
-"""The page of a whole suite: every line, what failed, what is quoted, figures that exist or are accounted for."""
+"""The page of a suite: all rows, failed runs, quoted numbers, and figures or the reasons why they are missing."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def written(suite: Path, rows: Sequence[ResultRow], failed: Mapping[str, str] | 
 
 @pytest.fixture
 def copied(suite_page: Path, tmp_path: Path) -> Path:
-    """The suite with its figures, to be spoiled."""
+    """A copy of the suite with its figures, for a test to change."""
     return Path(
         shutil.copytree(
             suite_page.parents[1],
@@ -120,7 +120,7 @@ def test_without_tcm_the_figures_that_need_it_are_left_out(copied: Path):
     for folder in ("figures", "mechanisms", "runs/digits/tcm-k2-s0"):
         shutil.rmtree(copied / folder)
     page = written(copied, [row for row in rows_of(copied) if row["method"] == "erm"])
-    assert page.text.count("Not drawn: it takes a finished run of tcm") == 2
+    assert page.text.count("Not drawn: this figure needs a finished run of tcm") == 2
     assert "Not drawn: there are no finished mechanisms." in page.text
     assert {file.stem for file in (copied / "figures").iterdir()} == {"accuracy-digits"}
 
@@ -154,7 +154,7 @@ def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None)
     assert "<summary>Accuracy over training, A2C</summary>" not in file.read_text()
 
 
-def test_distances_that_stage_1_watched_are_drawn_for_every_pair(copied: Path, monkeypatch: pytest.MonkeyPatch):
+def test_distances_that_stage_1_measured_are_drawn_for_every_pair(copied: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tcm.bench.figures._picture_plans", lambda *words: [])
     suite = copied / "watched"
     for task in ("A2C", "C2A", "A2P"):
@@ -177,7 +177,7 @@ def test_distances_that_stage_1_watched_are_drawn_for_every_pair(copied: Path, m
     assert (first.folded, second.folded) == (False, True)
 
 
-def test_seeds_are_counted_where_lines_differ(copied: Path, no_figures: None):
+def test_seeds_are_counted_where_rows_differ(copied: Path, no_figures: None):
     erm = [row for row in rows_of(copied) if row["method"] == "erm"]
     rows = [{**row, "accuracy": "20.00"} for row in rows_of(copied)]
     rows += [{**row, "seed": seed, "accuracy": "24.00"} for row in erm for seed in ("1", "10")]
@@ -190,7 +190,7 @@ def test_seeds_are_counted_where_lines_differ(copied: Path, no_figures: None):
     assert "seeds 0, 1, 10." in page.text
 
 
-def test_failed_runs_and_names_are_told_and_escaped(copied: Path, no_figures: None):
+def test_failed_runs_and_names_are_shown_and_escaped(copied: Path, no_figures: None):
     rows = [{**row, "source": "<b>art\x07", "device": "a & b"} for row in rows_of(copied)]
     page = written(copied, rows, {"runs/digits/dann-s0": "no <i>memory\x1b"})
     text = (copied / "report" / "index.html").read_text()
@@ -205,7 +205,7 @@ def test_failed_runs_and_names_are_told_and_escaped(copied: Path, no_figures: No
     assert "\x1b" not in text
 
 
-def test_quoted_figures_are_marked_and_the_oracle_is_never_bold(copied: Path, no_figures: None):
+def test_quoted_numbers_are_marked_and_the_oracle_is_never_bold(copied: Path, no_figures: None):
     rows = [{**row, "benchmark": "ImageCLEF-DA", "task": "I>P"} for row in rows_of(copied)]
     rows = [{**row, "accuracy": "99.90"} if row["selection"] == "oracle" else row for row in rows]
     page = written(copied, rows)
@@ -247,7 +247,7 @@ def test_rules_are_compared_with_the_oracle_in_the_same_runs(make_row: MakeRow):
     assert figures == [("last", 2, 60, 7, False), ("snd", 1, 64, 10, False), ("oracle", 2, 67, 0, True)]
 
 
-def test_settings_are_those_of_each_line(make_row: MakeRow):
+def test_settings_are_those_of_each_row(make_row: MakeRow):
     row = make_row()
     other = make_row(seed="1", config=row["config"].replace('"steps": 4', '"steps": 5000'))
     found = settings_rows([row, make_row(selection="oracle"), other])

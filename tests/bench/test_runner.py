@@ -1,4 +1,4 @@
-"""Whole suites in real processes: killed, interrupted, failing in part, and the same rows in the end."""
+"""Whole suites in real processes. Killed, interrupted and partly failed suites end with the same rows."""
 
 import csv
 import os
@@ -21,7 +21,7 @@ from tcm.training.files import lock
 
 
 def rows(out: Path) -> list[dict[str, str]]:
-    """All rows of the store without what the clock says, in one order."""
+    """All rows of the store without their times, sorted."""
     with (out / "results.csv").open() as file:
         found = [{**row, "seconds": ""} for row in csv.DictReader(file)]
     return sorted(found, key=lambda row: (row["method"], row["selection"]))
@@ -39,7 +39,7 @@ def test_a_row_for_every_run_and_rule_and_tables_of_them(alone: Path):
 
 
 def imageclef_da(root: Path, target: str = "p/0.jpg 0\np/1.jpg 1\n") -> SuiteConfig:
-    """ImageCLEF-DA as it ships, its classes told by lists, but with too few of them to be known by, in any folder."""
+    """ImageCLEF-DA as it is distributed, with its labels in list files, but with only two classes."""
     (root / "list").mkdir(parents=True)
     for name in "ip":
         (root / name).mkdir()
@@ -51,17 +51,17 @@ def imageclef_da(root: Path, target: str = "p/0.jpg 0\np/1.jpg 1\n") -> SuiteCon
 
 
 @pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
-def test_the_rows_are_of_the_benchmark_asked_for(tmp_path: Path):
-    asked, out = imageclef_da(tmp_path / "any"), tmp_path / "out"
-    run_suite("imageclef-da", asked, method_settings(small=True), out, quiet=True)
-    told = {(row["benchmark"], row["task"], row["source"], row["target"]) for row in rows(out)}
-    assert told == {("ImageCLEF-DA", "I>P", "i", "p")}
+def test_the_rows_have_the_name_of_the_benchmark(tmp_path: Path):
+    config, out = imageclef_da(tmp_path / "any"), tmp_path / "out"
+    run_suite("imageclef-da", config, method_settings(small=True), out, quiet=True)
+    found = {(row["benchmark"], row["task"], row["source"], row["target"]) for row in rows(out)}
+    assert found == {("ImageCLEF-DA", "I>P", "i", "p")}
 
 
 @pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
 def test_without_labels_of_the_target_there_are_rows_but_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    asked, out = imageclef_da(tmp_path / "any", target="p/0.jpg\np/1.jpg\n"), tmp_path / "out"
-    assert run_benchmark("imageclef-da", asked, method_settings(small=True), out, quiet=True) == 0
+    config, out = imageclef_da(tmp_path / "any", target="p/0.jpg\np/1.jpg\n"), tmp_path / "out"
+    assert run_benchmark("imageclef-da", config, method_settings(small=True), out, quiet=True) == 0
     assert "The targets have no labels" in capsys.readouterr().err
     assert {row["accuracy"] for row in rows(out)} == {""}
     assert not list(out.glob("table.*"))
@@ -74,8 +74,8 @@ def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Pa
         time.sleep(moments.uniform(4, 14))
         process.send_signal(signal.SIGKILL)
         ended(process)
-    code, _, complained = ended(suite(out))
-    assert (code, complained) == (0, "")
+    code, _, errors = ended(suite(out))
+    assert (code, errors) == (0, "")
     assert rows(out) == rows(alone)
 
 
@@ -95,23 +95,23 @@ def test_a_signal_to_its_group_stops_the_suite_and_its_runs(tmp_path: Path, numb
         time.sleep(0.2)
     for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
         os.kill(int(child), number)
-    time.sleep(1)  # a run that lost what it was forked from would be gone by now, unsaved
+    time.sleep(1)  # without the server that forked it, a run would have ended by now, unsaved
     process.send_signal(number)
-    code, _, complained = ended(process)
+    code, _, errors = ended(process)
     assert code == 128 + number
-    assert complained.startswith("stopped with 0 of 3 runs finished")
+    assert errors.startswith("stopped with 0 of 3 runs finished")
     assert (out / "runs/digits/erm-s0/state.pt").exists()  # it was asked to save
     with lock(out / "runs/digits/erm-s0"):  # and its process is gone
         pass
 
 
-def test_a_run_that_fails_is_told_and_the_rest_stand(alone: Path):
+def test_a_failed_run_is_reported_and_the_other_rows_stay(alone: Path):
     before, erm = rows(alone), alone / "runs/digits/erm-s0"
     (erm / "model.safetensors").unlink()
     (erm / "state.pt").write_bytes(b"nonsense")
-    code, said, complained = repeated(alone)
+    code, said, errors = repeated(alone)
     assert code == 1
-    (line,) = complained.strip().splitlines()
+    (line,) = errors.strip().splitlines()
     assert line.startswith("failed: runs/digits/erm-s0: ")
     assert "state.pt is damaged" in line
     assert "tcm" in said
@@ -122,36 +122,36 @@ def test_a_run_that_fails_is_told_and_the_rest_stand(alone: Path):
 
 def test_a_suite_of_another_configuration_is_refused_and_nothing_is_lost(alone: Path):
     before = rows(alone)
-    code, _, complained = repeated(alone, "--batch", "16")
+    code, _, errors = repeated(alone, "--batch", "16")
     assert code == 2
-    assert "holds a run with another configuration (batch: 8 -> 16)" in complained
+    assert "holds a run with another configuration (batch: 8 -> 16)" in errors
     assert rows(alone) == before
 
 
 def test_two_suites_do_not_write_one_folder(alone: Path):
     with lock(alone):
-        code, _, complained = ended(suite(alone))
+        code, _, errors = ended(suite(alone))
     assert code == 2
-    assert "is in use by another process" in complained
+    assert "is in use by another process" in errors
 
 
 def test_a_store_of_another_version_is_refused(alone: Path):
     store = alone / "results.csv"
     text = store.read_text()
     store.write_text(text.replace("\n2,", "\n1,"))
-    code, _, complained = repeated(alone)
+    code, _, errors = repeated(alone)
     assert code == 2
-    assert "results.csv is a store of version 1" in complained
+    assert "results.csv is a store of version 1" in errors
     assert store.read_text() == text.replace("\n2,", "\n1,")
     store.write_text(text)
 
 
 def test_a_wrong_store_is_found_before_the_work(tmp_path: Path):
     (tmp_path / "results.csv").write_text("no,such,columns\n1,2,3\n")
-    code, _, complained = repeated(tmp_path)
+    code, _, errors = repeated(tmp_path)
     assert code == 2
-    assert complained.count("\n") == 1
-    assert "columns that differ" in complained
+    assert errors.count("\n") == 1
+    assert "columns that differ" in errors
     assert not (tmp_path / "runs").exists()
 
 

@@ -1,5 +1,4 @@
 import dataclasses
-import functools
 import os
 import subprocess
 import sys
@@ -9,8 +8,8 @@ from typing import Any
 import pytest
 
 from tcm.bench.config import method_settings
-from tcm.cli.app import main, parsed_call, warning_lines
-from tcm.cli.help import COMMANDS
+from tcm.cli.app import COMMANDS, main, parsed_call
+from tcm.cli.messages import warning_printer
 from tcm.mechanisms.train import FORMS, Form, bank_config
 from tcm.methods import METHODS
 
@@ -67,11 +66,8 @@ def test_a_wrong_value_is_named_on_any_terminal(encoding: str):
 
 
 def config_of(command: str, *options: str) -> Any:
-    """What the options of a command come to, without running it."""
-    name, *rest = command.split()
-    call = parsed_call(name, [*rest, "--out", "nowhere", *options])
-    assert isinstance(call, functools.partial)
-    return call.keywords["config"]
+    """The config that a command would run with these options."""
+    return parsed_call([*command.split(), "--out", "nowhere", *options]).keywords["config"]
 
 
 SIZES = {
@@ -109,7 +105,7 @@ def test_an_explicit_option_counts_even_where_it_is_the_default_of_other_images(
 
 def test_an_unknown_method_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "dannn", "--out", "x"]) == 2
-    assert capsys.readouterr().err == 'error: there is no method "dannn"; did you mean "dann"?\n'
+    assert capsys.readouterr().err == 'error: there is no command "tcm train dannn"; did you mean "tcm train dann"?\n'
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -118,11 +114,13 @@ def test_completion_knows_commands_methods_and_options(shell: str, capsys: pytes
         main(["--tyro-print-completion", shell])
     assert not ended.value.code
     script = capsys.readouterr().out
-    assert all(word in script for word in ("mechanisms", "tcm-release", "--data.source-dir", "--method.trade-off"))
+    words = ("mechanisms", "tcm-release", "check", "--quiet", "--out", "--data.source-dir", "--method.trade-off")
+    assert [word for word in words if word not in script] == []
+    assert "--command" not in script  # an option of `tcm train dann` has no prefix
 
 
-def test_a_warning_is_told_once(capsys: pytest.CaptureFixture[str]):
-    show = warning_lines()
+def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]):
+    show = warning_printer()
     for text in ("Art has 2 images", "Art has 2 images", "Clipart has 3 images"):
         show(UserWarning(text))
     assert capsys.readouterr().err == "warning: Art has 2 images\nwarning: Clipart has 3 images\n"
@@ -137,7 +135,6 @@ def test_a_warning_is_told_once(capsys: pytest.CaptureFixture[str]):
         (["office-home", "--out", "x", "--size=32"], True),
     ],
 )
-def test_the_methods_of_a_suite_start_from_what_suits_its_images(options: list[str], small: bool):
-    call = parsed_call("bench", options)
-    assert isinstance(call, functools.partial)
+def test_the_defaults_of_a_suite_fit_its_images(options: list[str], small: bool):
+    call = parsed_call(["bench", *options])
     assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(method_settings(small))

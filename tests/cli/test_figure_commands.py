@@ -1,4 +1,4 @@
-"""The commands that draw finished runs, from the words to the file, and what they refuse."""
+"""The commands that draw figures of finished runs, and their errors."""
 
 import shutil
 from pathlib import Path
@@ -46,7 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which the command refuses."""
+    """The one line of the command's error."""
     capsys.readouterr()
     assert main(words) == 2
     said = capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["figure", "k", f"{runs}/tcm", f"{tmp_path}/k3", "--out", f"{tmp_path}/k.pdf"]) == 0
     assert (tmp_path / "k.pdf").read_bytes().startswith(b"%PDF")
     said = refusal(["figure", "k", f"{runs}/tcm", f"{runs}/mechanisms"], capsys)
-    assert "/mechanisms holds no classifier; name the folder of a tcm train run" in said
+    assert "/mechanisms holds no classifier; name the folder" in said
     assert "/unfinished is not finished" in refusal(["figure", "accuracy", f"{runs}/unfinished"], capsys)
     assert "/gone is not a folder" in refusal(["figure", "accuracy", f"{runs}/gone"], capsys)
 
@@ -102,7 +102,7 @@ TWO = [
     ("{runs}/dann {runs}/erm/../dann", "/dann is given twice"),
     ("{runs}/dann {runs}/product", "Art → Clipart) and"),
     ("{runs}/dann {runs}/product", "have different images; name runs on the same data with the same --data.size"),
-    ("{runs}/dann {runs}/mechanisms", "/mechanisms holds no classifier; name the --out of a tcm train run"),
+    ("{runs}/dann {runs}/mechanisms", "/mechanisms holds no classifier; name the folder"),
     ("{runs}/unfinished {runs}/dann", "/unfinished is not finished; repeat its command"),
     ("{runs}/dann {runs}/gone", "/gone is not a run folder"),
     ("{runs}/dann {runs}/erm --out x.jpeg", "--out is x.jpeg, which is not a figure file"),

@@ -9,7 +9,7 @@ from sphinx.util.inventory import InventoryFile
 from support.documents import DOCS, GENERATED
 
 import tcm
-from tcm.cli.help import COMMANDS
+from tcm.cli.app import COMMANDS
 from tcm.methods import METHODS
 
 PAGES = [*(name for name in COMMANDS if name != "train"), *(f"train {method}" for method in METHODS)]

@@ -1,7 +1,7 @@
-"""What each method costs beside its backbone (the appendix' table): multiply-adds and parameters.
+"""The multiply-adds and parameters that each method adds to its backbone (the table in the paper's appendix).
 
-A multiply-add counts once, as in the paper; only forward passes are counted. Networks are built and run, with stand-ins
-for whatever is not to be counted, and PyTorch's counter looks on: it sees matrix products and convolutions.
+A multiply-add counts as one operation, as in the paper. Only forward passes count. The networks are built and run under
+PyTorch's counter, which counts matrix products and convolutions; `NotCounted` replaces the parts that do not count.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,18 +22,18 @@ from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators
 
 BATCH = 32  # images of each domain in a step, as in the paper
-SIDE = 8  # of images that only stand-ins look at
-PAPER_BACKBONE = 133.0  # GFLOPS
+SIDE = 8  # pixels of images that only go to parts that are not counted
+PAPER_BACKBONE = 133.0  # billions of multiply-adds
 
 
 class Price(NamedTuple):
-    """Billions of multiply-adds of a step's forward pass, and millions of parameters."""
+    """The cost of a forward pass."""
 
-    giga: float
-    mega: float
+    multiply_adds: float  # billions
+    parameters: float  # millions
 
 
-# The appendix, on Office-Home with ResNet-50: additional GFLOPS and parameters.
+# The paper's appendix: what each method adds on Office-Home with ResNet-50.
 PAPER = {
     "dann": Price(0.084, 1.3),
     "cdan": Price(1.158, 18.1),
@@ -44,46 +44,48 @@ PAPER = {
 
 
 class Cost(NamedTuple):
-    """One method."""
+    """The cost of one method."""
 
     name: str
-    images: int  # that pass the backbone in a step
-    modules: Price  # all but backbone, bottleneck and classifier
-    predicting: float  # billions of multiply-adds of backbone and mechanisms to predict one image
+    images: int  # images that pass the backbone in a step
+    modules: Price  # of everything but backbone, bottleneck and classifier
+    prediction: float  # billions of multiply-adds of backbone and mechanisms to predict one image
 
     @property
     def paper(self) -> Price | None:
-        """The paper's figures of its modules, if the paper has any."""
+        """The paper's numbers for the modules, if there are any."""
         return PAPER.get(self.name)
 
 
 class Costs(NamedTuple):
-    """The table, and what a pass of the backbone costs."""
+    """The costs of the methods and of the backbone."""
 
     backbone: Price  # of one image
     rows: list[Cost]
 
 
-class StandIn(nn.Module):
-    """Zeros of the right width in place of a network, for nothing; it counts what it was shown."""
+class NotCounted(nn.Module):
+    """Replaces a network: returns zeros of the same width at no cost, and counts its input images."""
 
     pretrained = False
 
     def __init__(self, width: int):
         super().__init__()
-        self.features, self.shown = width, 0
+        self.features, self.images = width, 0
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, width]."""
-        self.shown += len(x)
+        self.images += len(x)
         return torch.zeros(len(x), self.features)
 
 
 def count_costs(
     backbone: BackboneConfig, classes: int, k: int, methods: Mapping[str, MethodConfig] | None = None
 ) -> Costs:
-    """The costs of these methods, or of all, on this backbone; k is the number of mechanisms of those that use any
-    number of counterfactuals."""
+    """The costs of these methods, or of all methods, on this backbone.
+
+    `k` is the number of mechanisms of methods that can use any number of them.
+    """
     for name, value, least in (("classes", classes, 2), ("k", k, 1)):
         if value < least:
             raise InputError(name, f"is {value}; give {least} or more")
@@ -91,7 +93,7 @@ def count_costs(
     small = backbone.name == "small"
     side = 32 if small else 224
     backbone.require_crop(side)
-    # Nothing is computed here: tensors without content have shapes enough.
+    # Counting needs only the shapes, so no numbers are computed.
     with torch.device("meta"):
         network = backbone.build(initialise=False).eval()
         each = Price(multiply_adds(lambda: network(torch.empty(1, 3, side, side))), parameters(network))
@@ -102,61 +104,61 @@ def count_costs(
         method, images, modules = _modules(config, network.features, classes, mechanisms)
         passes, made = _prediction(method)
         making = made * generator_multiply_adds(small, side) if made else 0.0
-        rows.append(Cost(name, images, modules, passes * each.giga + making))
+        rows.append(Cost(name, images, modules, passes * each.multiply_adds + making))
     return Costs(each, rows)
 
 
 def multiply_adds(run: Callable[[], object]) -> float:
-    """Billions of them in the forward passes that `run` makes."""
+    """Billions of multiply-adds in the forward passes of `run`."""
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
         run()
-    # The counter counts a multiplication and an addition as two.
+    # The counter counts a multiply-add as two operations.
     return counter.get_total_flops() / 2e9
 
 
 def parameters(module: nn.Module) -> float:
-    """Millions of them."""
+    """Millions of parameters."""
     return sum(parameter.numel() for parameter in module.parameters()) / 1e6
 
 
 def generator_multiply_adds(small: bool, side: int) -> float:
-    """Billions of them for one counterfactual of one image."""
+    """Billions of multiply-adds for one counterfactual of one image."""
     with torch.device("meta"):
         generator = bank_config("paper", small).generator.build()
         return multiply_adds(lambda: generator(torch.empty(1, 3, side, side)))
 
 
 def _modules(config: MethodConfig, features: int, classes: int, k: int) -> tuple[Method, int, Price]:
-    """The method with stand-ins for what all methods have, the images that pass its backbone, and the rest's price."""
-    backbone, inverse = StandIn(features), FrozenGenerators(nn.Identity() for _ in range(k))  # pyright: ignore
+    """The method with its common parts not counted, the images that pass its backbone in a step, the modules' price."""
+    backbone, inverse = NotCounted(features), FrozenGenerators(nn.Identity() for _ in range(k))  # pyright: ignore
     method = config.build(Problem(classes, backbone, inverse if k else None))  # pyright: ignore[reportArgumentType]
     for name, width in (("bottleneck", method.recipe.bottleneck), ("classifier", classes)):
         if hasattr(method, name):
-            setattr(method, name, StandIn(width))
+            setattr(method, name, NotCounted(width))
     images = torch.zeros(BATCH, 3, SIDE, SIDE)
     made = Counterfactuals(*[images.expand(k, *images.shape)] * 2) if k else None
     batch = Batch(images, torch.zeros(BATCH, dtype=torch.long), images, made)
-    giga = multiply_adds(lambda: method.train().losses(batch, 1.0))
-    return method, backbone.shown, Price(giga, parameters(method))
+    price = Price(multiply_adds(lambda: method.train().losses(batch, 1.0)), parameters(method))
+    return method, backbone.images, price
 
 
 def _prediction(method: Method) -> tuple[int, int]:
-    """How many images the backbone looks at to predict one, and how many counterfactuals are made for it."""
+    """How many images pass the backbone to predict one image, and how many counterfactuals are made for it."""
     backbone, mechanisms = method.backbone, list(method.inverse or ())
-    assert isinstance(backbone, StandIn)
-    before, made = backbone.shown, []
+    assert isinstance(backbone, NotCounted)
+    before, made = backbone.images, []
     for mechanism in mechanisms:
         mechanism.register_forward_hook(lambda *_: made.append(1))
     with torch.no_grad():
         method.eval().predict(torch.zeros(1, 3, SIDE, SIDE))
-    return backbone.shown - before, len(made)
+    return backbone.images - before, len(made)
 
 
 def costs_table(found: Costs) -> Table:
-    """A row a method: ours, the paper's, and their ratio."""
+    """One row per method: our numbers, the paper's numbers and their ratio."""
     title = f"multiply-adds (G) and parameters (M), batch {BATCH} + {BATCH}"
-    table = Table(title=title, title_style="bold", box=SIMPLE_HEAD, padding=0)  # fits into 80 letters
+    table = Table(title=title, title_style="bold", box=SIMPLE_HEAD, padding=0)  # fits into 80 columns
     heads = (
         "images",
         "backbone\nG",
@@ -172,27 +174,29 @@ def costs_table(found: Costs) -> Table:
         table.add_column(head, justify="left" if head == "method" else "right", no_wrap=True)
     for row in found.rows:
         paper = row.paper or Price(0.0, 0.0)
-        cells = [str(row.images), f"{row.images * found.backbone.giga:.0f}"]
+        cells = [str(row.images), f"{row.images * found.backbone.multiply_adds:.0f}"]
         for ours, theirs in zip(row.modules, paper, strict=True):
             beside = [f"{theirs:g}", f"{ours / theirs:.2f}"] if theirs else ["", ""]
             cells += [f"{ours:.3f}", *beside]
-        table.add_row(row.name, *cells, f"{row.predicting:.1f}")
+        table.add_row(row.name, *cells, f"{row.prediction:.1f}")
     return table
 
 
 def costs_notes(found: Costs) -> list[str]:
-    """What must be known to read the table, a line each."""
-    giga, mega = found.backbone
-    once = BATCH * giga
-    compared = f"{BATCH} of them {once:.3g} G; the paper says {PAPER_BACKBONE:.0f}, {once / PAPER_BACKBONE:.2f} times"
+    """Notes that explain the table."""
+    image, millions = found.backbone
+    batch = BATCH * image
+    ratio = batch / PAPER_BACKBONE
     return [
-        "A multiply-add counts once, as in the paper; forward passes only, without the backward pass.",
-        "The paper's figures are those of ResNet-50 with 65 classes.",
-        f"The backbone: {mega:.1f} M parameters, {giga:.3g} G an image, {compared}.",
-        "images: what passes the backbone in a step, counterfactuals included. The paper counts its backbone on "
-        f"{BATCH} images, its modules on {2 * BATCH}. mcd looks at its images six times a step; one time counts here.",
-        "modules: all but backbone, bottleneck and classifier; with a causal head f_y, and solving h_y once a step.",
-        "The paper's figures fit discriminators of class probabilities and counterfactuals one at a time, as "
-        "tcm-release has them. As the text writes it (tcm-paper, baseline) they look at features, and at all k.",
-        "predict: backbone and mechanisms for one image; making its k counterfactuals is most of it.",
+        "A multiply-add counts once, as in the paper. Only forward passes count, not the backward pass.",
+        "The paper's numbers are for ResNet-50 with 65 classes.",
+        f"The backbone has {millions:.1f} M parameters. It needs {image:.3g} G per image, {batch:.3g} G for {BATCH} "
+        f"images; the paper's number is {PAPER_BACKBONE:.0f} G (ratio {ratio:.2f}).",
+        "images: how many images pass the backbone in a step, with counterfactuals. The paper counts its backbone on "
+        f"{BATCH} images and its modules on {2 * BATCH}. mcd uses its images six times in a step; one counts here.",
+        "modules: everything but backbone, bottleneck and classifier. With a causal head it includes f_y, and solving "
+        "for h_y once per step.",
+        "The paper's numbers fit a discriminator that sees class probabilities and one counterfactual at a time, as "
+        "in tcm-release. In the text of the paper (tcm-paper, baseline) it sees features and all k counterfactuals.",
+        "predict: backbone and mechanisms for one image. Most of it is the making of its k counterfactuals.",
     ]

@@ -1,4 +1,4 @@
-"""The settings of a suite, and the paper's protocol that they start from."""
+"""The settings of a suite, and the paper's protocol, which gives the defaults."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -16,19 +16,19 @@ from tcm.training.device import Device
 
 DIGITS = "digits"
 MECHANISMS: Form = "paper"  # the form of stage 1
-QUICK = 20  # how many times shorter a quick suite is
+QUICK = 20  # a quick suite trains 1/20 of the steps
 
 
 class Protocol(NamedTuple):
-    """How the paper trains on a benchmark (Section 4.1)."""
+    """How the paper trains on a benchmark (TCM Section 4.1)."""
 
     steps: int  # of stage 2
     epochs: int  # of stage 1, over the larger domain
     k: int
-    batch: int  # of stage 1: the authors' scripts
+    batch: int  # of stage 1, from the authors' scripts
 
 
-# Office-31 is not in the paper: it is trained as Office-Home is.
+# Office-31 is not in the paper. It has the protocol of Office-Home.
 PROTOCOLS = {
     "Office-Home": Protocol(10_000, 200, 4, 4),
     "ImageCLEF-DA": Protocol(3_000, 200, 5, 8),
@@ -37,83 +37,86 @@ PROTOCOLS = {
 }
 DIGITS_STEPS, DIGITS_MECHANISM_STEPS, DIGITS_K = 180, 200, 4
 DIGITS_KS = (1, 2, 3, 5, 7, 10)  # of Table 4
-# Settings of methods in which a suite on small images differs from a single run: in so few steps the usual
-# discriminators drive the small network's unbounded features to infinity.
+# Settings of methods that differ from those of a single run, for suites on small images: in so few steps, the usual
+# discriminator makes the features of the small network, which have no bound, diverge.
 SMALL_SETTINGS: dict[str, MethodConfig] = {"baseline": BaselineConfig(recipe=Recipe(), input="bottleneck", hidden=128)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteMechanisms:
-    """Stage 1 of the suite: one run for a pair of domains serves both directions, all methods and all seeds."""
+    """Stage 1 of the suite. One run per pair of domains serves both directions, all methods and all seeds."""
 
     steps: int | None = None
-    """Training steps. Default: the paper's epochs; digits 200."""
+    """Training steps. Default: the number of epochs in the paper; digits 200."""
     batch: int | None = None
-    """Images of each domain in a step. Default: that of the authors' scripts."""
+    """Images of each domain in a step. Default: as in the authors' scripts."""
     k: int | None = None
-    """Number of mechanisms. Default: the paper's."""
+    """Number of mechanisms. Default: as in the paper."""
     crop: int | None = None
-    """Side of the square that training cuts out. Default: as in stage 2."""
+    """Side of the training crops, in pixels. Default: as in stage 2."""
     lr: float | None = None
-    """Adam's learning rate, of mechanisms and critics. Default: that of the form."""
+    """Adam's learning rate for mechanisms and critics. Default: as in tcm mechanisms."""
     warmup: int | None = None
-    """Steps before the competition starts. Default: that of the form."""
+    """Steps before the competition starts. Default: 8000, small images 200, at most half of the steps."""
     watch: int = 0
-    """Images of each domain on which every evaluation measures Frechet distances, in the features of `backbone` or, of
-    digits, their own reader. They stand in metrics.jsonl. 0: none."""
+    """Images of each domain for the Frechet distances that every evaluation writes to metrics.jsonl. 0: no distances.
+    They are measured in the features of `backbone`; the digits have their own network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteConfig:
-    """What to run."""
+    """The settings of a suite: which runs, and how they train."""
 
     root: Path | None = None
-    """Folder of the benchmark. The digits need none."""
+    """Folder of the benchmark, with one subfolder per domain. The digits need none."""
     tasks: str = "all"
-    """Tasks in any usual spelling, with commas between them: A2C,R2C. The digits are one task."""
+    """Tasks, separated by commas: A2C,R2C. The digits have only one task."""
     methods: str = "all"
-    """Methods with commas between them."""
+    """Methods, separated by commas: erm,dann,tcm."""
     seeds: int = 3
-    """Runs of each task and method: seeds 0, 1, ..."""
+    """Number of runs of each task and method. Their seeds are 0, 1, ..."""
     ks: str | None = None
-    """More numbers of mechanisms for tcm, with commas between them. Default: none; digits 1,2,3,5,7,10."""
+    """Further numbers of mechanisms for tcm, separated by commas. Default: none; digits 1,2,3,5,7,10."""
     quick: bool = False
-    """Train a twentieth of all steps, to see that everything works."""
+    """Train only a twentieth of the steps, to check that everything works."""
     steps: int | None = None
-    """Training steps of stage 2. Default: the paper's; digits 180."""
+    """Training steps of stage 2. Default: as in the paper; digits 180."""
     batch: int = 32
     """Images of each domain in a step of stage 2."""
     evaluate_every: int | None = None
-    """Steps between evaluations. Default: a tenth of the run; digits a third."""
+    """Steps between evaluations. Default: a tenth of the steps; digits a third."""
     held_out: float = 0.0
-    """Share of each class's source images that training never sees, for the selection scores that look at them."""
+    """Share of the source images of each class that training does not see, for the selection scores dev and source."""
     size: int | None = None
-    """Side to which images are resized for the store. Default: 256, digits 32."""
+    """Side of the stored images, in pixels. Default: 256, digits 32."""
     crop: int | None = None
-    """Side of the square that is cut out; below 64 networks are small. Default: 7/8 of the size, digits all of it."""
+    """Side of the crops, in pixels. Crops below 64 pixels use small networks. Default: 7/8 of the size, digits 32."""
     area: float | None = None
-    """Cut training images of stage 2 out as parts of random size, at least this share of the area, resized."""
+    """Crop training images of stage 2 with a random size, at least this share of the area, and resize to the crop."""
     target_labels: TargetLabels = "auto"
-    """ignore: read the targets without their labels."""
+    """ignore: read the target domains without their labels."""
     on_bad_image: Literal["stop", "skip"] = "stop"
     """What to do with an image that cannot be read."""
     cache: Path | None = None
-    """Where packed images are kept. Default: tcm in the user's cache folder."""
+    """Folder for packed images. Default: tcm in the user's cache folder."""
     device: Device = "auto"
     """auto: the GPU if there is one."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the networks. auto: on a GPU, when a run is long enough to repay the minute it takes."""
+    """Compile the networks. auto: on a GPU, if a run is long enough to win back the minute that it takes."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     mechanisms: SuiteMechanisms = field(default_factory=SuiteMechanisms)
 
 
 def has_small_images(benchmark: str, config: SuiteConfig) -> bool:
-    """Whether small networks suit the images of the suite."""
+    """Whether the images of the suite are below 64 pixels, so that small networks suit them."""
     return DataConfig(DIGITS if benchmark == DIGITS else None, size=config.size, crop=config.crop).is_small
 
 
 def method_settings(small: bool) -> Any:
-    """A dataclass with a field for the config of every method; `small` is for images below 64 pixels."""
+    """The default settings of all methods: an instance of a dataclass with one field per method.
+
+    `small` is for images below 64 pixels.
+    """
     defaults = {name: config.for_images(small) for name, config in METHODS.items()}
     if small:
         defaults |= SMALL_SETTINGS
@@ -125,5 +128,10 @@ def method_settings(small: bool) -> Any:
 
 
 def field_of(method: str) -> str:
-    """The field of `method_settings` that holds the settings of a method."""
+    """The name of the field of `method_settings` for a method."""
     return method.replace("-", "_")
+
+
+def with_default(value: int | None, default: int) -> int:
+    """The value of a setting, or its default if it is None. A 0 is kept: it is reported as wrong."""
+    return default if value is None else value

@@ -1,4 +1,4 @@
-"""The figures of a suite: each as PNG and SVG in OUT/figures, or a sentence that says why it is not there."""
+"""The figures of a suite, each as PNG and SVG in OUT/figures. A figure that cannot be drawn has a reason instead."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -27,41 +27,41 @@ from tcm.progress import ProgressDisplay
 from tcm.training.files import make_folder, write_atomically
 from tcm.training.run_folder import Run
 
-IMAGES = 6  # in the figures that show some
+IMAGES = 6  # in figures that show images
 SUFFIXES = (".png", ".svg")
-SHOWN = "shown.json"  # which models each picture shows: it is drawn again when they are others
+SHOWN = "shown.json"  # the models that each picture shows; with other models it is drawn again
 
 
 class SuiteFigure(NamedTuple):
-    """A figure that was drawn, or why it was not."""
+    """A figure that was drawn, or the reason why it was not."""
 
     name: str  # of its files
     title: str
-    caption: str  # what to look for
-    svg: str = ""  # of lines, for the page
-    inches: float = 0.0  # its width
-    png: Path | None = None  # of images
-    missing: str = ""
-    folded: bool = False  # the page shows it when it is asked for
+    caption: str  # what it shows and what to look for
+    svg: str = ""  # a line plot, for the page
+    inches: float = 0.0  # width of the line plot
+    png: Path | None = None  # a figure of images
+    missing: str = ""  # the reason
+    folded: bool = False  # the page shows it on a click
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A figure to be drawn."""
+class FigurePlan:
+    """A figure to draw."""
 
     name: str
     title: str
     caption: str
     draw: Callable[[], Figure]
-    runs: Sequence[Path]  # that it shows
-    lines: bool = False  # drawn in no time, and as SVG in the page
+    runs: Sequence[Path]  # the runs that it shows
+    lines: bool = False  # a line plot: drawn every time, because it is fast, and in the page as SVG
     folded: bool = False
 
 
 def suite_figures(
     out: Path, runs: Sequence[SuiteRun], k: int, device: str = "auto", quiet: bool = False
 ) -> list[SuiteFigure]:
-    """Draws what can be drawn of these finished runs; pictures of models that are drawn already stay as they are.
+    """Draws all figures that these finished runs allow. Pictures that show the same models are not drawn again.
 
     `k` is the suite's usual number of mechanisms.
     """
@@ -76,12 +76,12 @@ def suite_figures(
     with ProgressDisplay("figures", len(plans), unit="figure", quiet=quiet) as show:
         for number, plan in enumerate(plans):
             show.update(number, plan.name)
-            found.append(_drawn(plan, folder))
+            found.append(_draw(plan, folder))
         show.update(len(plans), "")
     return found
 
 
-def _line_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
+def _line_plans(runs: Sequence[SuiteRun], k: int) -> list[FigurePlan]:
     by_task: dict[str, list[Path]] = {}
     for run in without_ablation(runs, k):
         by_task.setdefault(run.task, []).append(run.folder)
@@ -91,12 +91,12 @@ def _line_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
     return [*plans, _k_plan([run.folder for run in varied], numbers)] if len(numbers) > 1 else plans
 
 
-def _accuracy_plan(task: str, folders: Sequence[Path], folded: bool) -> Plan:
-    return Plan(
+def _accuracy_plan(task: str, folders: Sequence[Path], folded: bool) -> FigurePlan:
+    return FigurePlan(
         f"accuracy-{task}",
         f"Accuracy over training, {task}",
-        "Accuracy on the target against training steps, the mean over seeds with a band of one standard deviation and "
-        "the other methods in grey: look for lines that end high, no longer move and have narrow bands.",
+        "Accuracy on the target against training steps: the mean over seeds, with a band of one standard deviation and "
+        "the other methods in grey. Look for lines that end high and level, with narrow bands.",
         lambda: panels_figure(accuracy_curves(folders), along="step", up="target accuracy", ends=True),
         folders,
         lines=True,
@@ -104,66 +104,66 @@ def _accuracy_plan(task: str, folders: Sequence[Path], folded: bool) -> Plan:
     )
 
 
-def _k_plan(folders: Sequence[Path], numbers: Sequence[int]) -> Plan:
+def _k_plan(folders: Sequence[Path], numbers: Sequence[int]) -> FigurePlan:
     along = "k, the number of mechanisms"
-    return Plan(
+    return FigurePlan(
         "k",
         "Number of mechanisms",
-        "Accuracy on the target, last iterate, against the number of mechanisms k of tcm (Table 4 and Figure 6 of the "
-        "paper): look for the k from which more mechanisms no longer help.",
+        "Accuracy of tcm on the target, last iterate, against the number of mechanisms k (Table 4 and Figure 6 of the "
+        "paper). Look for the k from which more mechanisms no longer help.",
         lambda: panels_figure(k_curves(folders), along=along, up="target accuracy", ticks=numbers),
         folders,
         lines=True,
     )
 
 
-def _picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[Plan]:
-    """Of the first task alone."""
+def _picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[FigurePlan]:
+    """Figures of images, only for the first task."""
     task = runs[0].task
     pair = compared_pair([run for run in runs if run.task == task], k)
     mechanisms = mechanisms_of(runs, task, k)
     folders = [run.folder for run in pair] if pair else []
-    who = " and ".join(f"{run.method} (seed {run.seed})" for run in pair) if pair else "two methods"
+    names = " and ".join(f"{run.method} (seed {run.seed})" for run in pair) if pair else "two methods"
     return [
-        Plan(
+        FigurePlan(
             f"embedding-{task}",
             f"Features, {task}",
-            f"Features of the same images under {who} as points of a plane by t-SNE (Figure 7 of the paper): look for "
-            "target triangles in the midst of the source circles of one class; a smaller proxy A-distance means that "
-            "the domains are harder to tell apart.",
+            f"Features of the same images in {names}, as points in a plane by t-SNE (Figure 7 of the paper). Look for "
+            "target triangles among the source circles of the same class. A smaller proxy A-distance means that the "
+            "domains are harder to distinguish.",
             lambda: embedding_figure(embed_runs(_two(folders), device, quiet=True)),
             folders,
         ),
-        Plan(
+        FigurePlan(
             f"activation-{task}",
             f"Where the models look, {task}",
-            f"Target images that one of {who} gets right and the other wrong, and what spoke for the predicted class "
-            "(Figure 8 of the paper): look for colour on the object rather than around it.",
+            f"Target images that only one of {names} classifies correctly, and the regions that support the predicted "
+            "class (Figure 8 of the paper). Look for colour on the object rather than around it.",
             lambda: activation_figure(compare_runs(_two(folders), IMAGES, device, quiet=True)),
             folders,
         ),
-        Plan(
+        FigurePlan(
             f"mechanisms-{mechanisms.parent.name if mechanisms else task}",
             "Mechanisms",
-            "Images and what each mechanism of stage 1 makes of them (Figure 4 of the paper): look for mechanisms that "
-            "each change one thing, such as colour or contrast, and leave the object as it is.",
+            "Images and their counterfactuals under each mechanism of stage 1 (Figure 4 of the paper). Look for "
+            "mechanisms that each change one thing, such as colour or contrast, and do not change the object.",
             lambda: mechanisms_figure(run_galleries(_finished(mechanisms), IMAGES, device, quiet=True)),
             [mechanisms] if mechanisms else [],
         ),
     ]
 
 
-def _distance_plans(runs: Sequence[SuiteRun], k: int) -> list[Plan]:
-    """Of the mechanisms of every pair of domains that watched how near they come."""
+def _distance_plans(runs: Sequence[SuiteRun], k: int) -> list[FigurePlan]:
+    """The Frechet distances of every pair of domains for which stage 1 measured them."""
     found = dict.fromkeys(mechanisms_of(runs, run.task, k) for run in runs)
     watched = [folder for folder in found if folder and Run(folder).config()["watch"]["images"]]
     return [
-        Plan(
+        FigurePlan(
             f"distances-{folder.parent.name}",
-            f"How near the other domain, {folder.parent.name}",
-            "Frechet distances between images that each mechanism carried to a domain and the images of that domain, "
-            "over the steps of stage 1; dashed: between the domains as they are. Look for lines below the dashed one "
-            "that have become level.",
+            f"Distance to the other domain, {folder.parent.name}",
+            "Frechet distances between images that each mechanism transported to a domain and the images of that "
+            "domain, against the steps of stage 1. Dashed: the distance between the untouched domains. Look for lines "
+            "below the dashed one that have become level.",
             lambda folder=folder: _distances(folder),
             [folder],
             lines=True,
@@ -182,7 +182,7 @@ def _distances(mechanisms: Path) -> Figure:
 
 def _two(folders: Sequence[Path]) -> Sequence[Path]:
     if not folders:
-        raise InputError("it takes a finished run of tcm with the usual k and one of another method")
+        raise InputError("this figure needs a finished run of tcm with the usual k and one of another method")
     return folders
 
 
@@ -192,33 +192,34 @@ def _finished(mechanisms: Path | None) -> Path:
     return mechanisms
 
 
-def _drawn(plan: Plan, folder: Path) -> SuiteFigure:
-    """The figure in its files, drawn unless they show these very models."""
+def _draw(plan: FigurePlan, folder: Path) -> SuiteFigure:
+    """The figure in its files. A picture is drawn only if its files do not show these models yet."""
     files = [folder / f"{plan.name}{suffix}" for suffix in SUFFIXES]
-    told = partial(SuiteFigure, plan.name, plan.title, plan.caption, folded=plan.folded)
+    result = partial(SuiteFigure, plan.name, plan.title, plan.caption, folded=plan.folded)
     try:
-        shows = [[str(Path(*run.parts[-3:])), Run(run).model_file.stat().st_mtime_ns] for run in plan.runs]
-        known = _known(folder)
-        current = shows and known.get(plan.name) == shows and all(file.exists() for file in files)
+        models = [[str(Path(*run.parts[-3:])), Run(run).model_file.stat().st_mtime_ns] for run in plan.runs]
+        shown = _shown(folder)
+        current = models and shown.get(plan.name) == models and all(file.exists() for file in files)
         if current and not plan.lines:
-            return told(png=files[0])
+            return result(png=files[0])
         figure = plan.draw()
         for file in files:
             write_figure(figure, file)
         if plan.lines:
             svg = inline_svg(figure, plan.name, plan.caption)
-            return told(svg=svg, inches=figure.get_figwidth())
-        write_atomically(folder / SHOWN, json.dumps({**known, plan.name: shows}, indent=2).encode())
-        return told(png=files[0])
-    except Exception as error:  # whatever it is, a figure is not worth the rest of the report
+            return result(svg=svg, inches=figure.get_figwidth())
+        write_atomically(folder / SHOWN, json.dumps({**shown, plan.name: models}, indent=2).encode())
+        return result(png=files[0])
+    except Exception as error:  # any error: without one figure, the rest of the report is still useful
         with suppress(OSError):
             for file in files:
                 file.unlink(missing_ok=True)
-        said = printable(error).rstrip(".") or type(error).__name__
-        return told(missing=f"Not drawn: {said}.")
+        reason = printable(error).rstrip(".") or type(error).__name__
+        return result(missing=f"Not drawn: {reason}.")
 
 
-def _known(folder: Path) -> dict[str, object]:
+def _shown(folder: Path) -> dict[str, object]:
+    """The models that the pictures in the folder show, by the picture's name."""
     try:
         found = json.loads((folder / SHOWN).read_text())
     except (OSError, ValueError):

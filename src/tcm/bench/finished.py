@@ -1,17 +1,16 @@
-"""The finished runs in a suite's folder, by what their configs say."""
+"""The finished runs in a suite's folder, as their configs describe them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tcm.bench.config import DIGITS, DIGITS_K, PROTOCOLS, SuiteConfig
-from tcm.bench.plan import given
+from tcm.bench.config import DIGITS, DIGITS_K, PROTOCOLS, SuiteConfig, with_default
 from tcm.data.benchmarks import benchmark_named
 from tcm.methods import DEFAULT, METHODS
 from tcm.results.store import TASKS, task_of
 from tcm.training.run_folder import Run, read_json
 
-RIVALS = ("baseline", "cdan-e", "dann", "erm")  # that figures compare the default with: the first that is there
+RIVALS = ("baseline", "cdan-e", "dann", "erm")  # figures compare the default method with the first of these
 
 
 class SuiteRun(NamedTuple):
@@ -26,7 +25,7 @@ class SuiteRun(NamedTuple):
 
 
 def finished_runs(benchmark: str, out: Path) -> list[SuiteRun]:
-    """Those of a suite's folder: tasks and methods in the order of tables, then k and seeds ascending."""
+    """The finished runs of a suite: by task and method in the order of the tables, then by k and seed."""
     folders = [file.parent for file in sorted((out / "runs").glob("*/*/config.json"))]
     runs = [suite_run(benchmark, out, folder) for folder in folders if Run(folder).finished]
     tasks = list(TASKS.get(benchmark_name(benchmark), ()))
@@ -38,7 +37,7 @@ def finished_runs(benchmark: str, out: Path) -> list[SuiteRun]:
 
 
 def suite_run(benchmark: str, out: Path, folder: Path) -> SuiteRun:
-    """The run in a folder, as its own files describe it."""
+    """The run in a folder, as its files describe it."""
     config, found = Run(folder).config(), read_json(folder / "evaluation.json")
     task = task_of(benchmark_name(benchmark), found["source"]["name"], found["target"]["name"])
     return SuiteRun(
@@ -47,40 +46,40 @@ def suite_run(benchmark: str, out: Path, folder: Path) -> SuiteRun:
         config["method_name"],
         Run(folder).about_model().get("inverse", {}).get("k"),
         config["seed"],
-        # The suite's folder may have been moved since: mechanisms stand below it, in mechanisms/PAIR/FORM.
+        # The suite's folder may have been moved since. Stage 1 is below it, in mechanisms/PAIR/FORM.
         out.joinpath(*Path(config["mechanisms"]).parts[-3:]) if config.get("mechanisms") else None,
     )
 
 
 def benchmark_name(benchmark: str) -> str:
-    """The name of the suite's benchmark as rows have it."""
+    """The name of the suite's benchmark as in rows of results."""
     return DIGITS if benchmark == DIGITS else benchmark_named(benchmark).name
 
 
 def position(name: str, order: Sequence[str]) -> int:
-    """The place of a name in an order; unknown names come last."""
+    """The index of a name in an order; unknown names come last."""
     return order.index(name) if name in order else len(order)
 
 
 def in_order(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Rows of a store by method, k and seed, whichever run finished first."""
+    """Rows of a store, sorted by method, k and seed."""
     order = list(METHODS)
     return sorted(rows, key=lambda row: (position(row["method"], order), int(row["k"] or 0), int(row["seed"] or 0)))
 
 
 def usual_k(benchmark: str, config: SuiteConfig) -> int:
-    """The number of mechanisms of all methods except the Baseline and the runs that only vary it."""
+    """The number of mechanisms of a suite: of all methods but the Baseline, and without the further `ks`."""
     protocol = DIGITS_K if benchmark == DIGITS else PROTOCOLS[benchmark_named(benchmark).name].k
-    return given(config.mechanisms.k, protocol)
+    return with_default(config.mechanisms.k, protocol)
 
 
 def without_ablation(runs: Sequence[SuiteRun], k: int) -> list[SuiteRun]:
-    """The runs less those of the default method with another number of mechanisms than usual."""
+    """All runs except those of the default method with another number of mechanisms than k."""
     return [run for run in runs if run.method != DEFAULT or run.k == k]
 
 
 def compared_pair(runs: Sequence[SuiteRun], k: int) -> tuple[SuiteRun, SuiteRun] | None:
-    """A rival and the default method on one task, of the lowest seed each; None where either is missing."""
+    """A run of a rival and one of the default method, each with the lowest seed; None if either is missing."""
     first = {run.method: run for run in reversed(without_ablation(runs, k))}
     default = first.pop(DEFAULT, None)
     rival = next((first[name] for name in (*RIVALS, *METHODS) if name in first), None)
@@ -88,7 +87,7 @@ def compared_pair(runs: Sequence[SuiteRun], k: int) -> tuple[SuiteRun, SuiteRun]
 
 
 def mechanisms_of(runs: Sequence[SuiteRun], task: str, k: int) -> Path | None:
-    """The finished mechanisms of a task's runs: the usual number of them, else the most there are."""
+    """The finished run of stage 1 of a task, with k mechanisms or else with the most; None if there is none."""
     numbers = {run.k: run.mechanisms for run in runs if run.task == task and run.mechanisms and run.k}
     finished = {number: where for number, where in numbers.items() if Run(where).finished}
     return finished.get(k, finished[max(finished)]) if finished else None

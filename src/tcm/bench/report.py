@@ -1,4 +1,4 @@
-"""A suite's folder to one page: results, selection rules, figures, costs, settings. suite.html.jinja lays it out."""
+"""One page about a suite: results, selection rules, figures, costs and settings. Its template is suite.html.jinja."""
 
 import base64
 import io
@@ -29,38 +29,38 @@ from tcm.results.store import KEY, ResultRow
 from tcm.results.table import ORACLE, ResultTable, row_identities, row_labels
 from tcm.training.run_folder import Run, read_json
 
-LAST = "last"  # the rule of all that is reported
+LAST = "last"  # the selection rule of all reported results
 
 
 class RuleRow(NamedTuple):
-    """What a selection rule is worth over the runs in which it can choose, in %."""
+    """The mean accuracy of the models that a selection rule chooses, in %."""
 
     rule: str
     explanation: str
     runs: int
     accuracy: float
-    regret: float  # points below the oracle, in the same runs
+    regret: float  # points below the oracle on the same runs
 
     @property
     def is_oracle(self) -> bool:
-        """Whether it looks at the target's labels."""
+        """Whether the rule uses target labels."""
         return self.rule == ORACLE
 
 
 class SettingsRow(NamedTuple):
-    """How the runs of a line of the table were trained."""
+    """How the runs of one row of the results were trained."""
 
     name: str
     runs: int
     steps: int
     batch: int
     k: str
-    mechanism_steps: str  # of stage 1; pairs of domains may differ
+    mechanism_steps: str  # steps of stage 1: one number, or a range if pairs of domains differ
 
 
 @dataclass(frozen=True)
 class CostsView:
-    """What is shown of costs, or why it is not."""
+    """The costs, or the reason why they are missing."""
 
     found: Costs | None
     notes: Sequence[str] = ()
@@ -69,7 +69,7 @@ class CostsView:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rows have in common, each once and in the order of the rows."""
+    """What was run: the different values in all rows, in their order."""
 
     benchmark: str
     tasks: list[str]
@@ -116,7 +116,7 @@ def write_suite_report(
 
 
 def suite_facts(rows: Sequence[ResultRow]) -> Facts:
-    """Of all rows that are reported."""
+    """The facts of all reported rows."""
     reported = [row for row in rows if row["selection"] == LAST]
 
     def each(name: str) -> list[str]:
@@ -135,7 +135,7 @@ def suite_facts(rows: Sequence[ResultRow]) -> Facts:
 
 
 def rule_rows(rows: Sequence[ResultRow]) -> list[RuleRow]:
-    """Mean accuracy of what each rule chooses, beside the oracle's in the same runs; nothing without target labels."""
+    """The mean accuracy of each rule, compared with the oracle on the same runs. Empty without target labels."""
     same = [name for name in KEY if name != "selection"]
     chosen: dict[str, dict[tuple[str, ...], float]] = {rule: {} for rule in RULES}
     for row in rows:
@@ -143,16 +143,16 @@ def rule_rows(rows: Sequence[ResultRow]) -> list[RuleRow]:
             chosen[row["selection"]][tuple(row[name] for name in same)] = float(row["accuracy"])
     best, found = chosen[ORACLE], []
     for rule, accuracies in chosen.items():
-        judged = [run for run in accuracies if run in best]
-        if judged:
-            mean = statistics.mean(accuracies[run] for run in judged)
-            regret = statistics.mean(best[run] for run in judged) - mean
-            found.append(RuleRow(rule, EXPLAINED[rule], len(judged), mean, regret))
+        compared = [run for run in accuracies if run in best]
+        if compared:
+            mean = statistics.mean(accuracies[run] for run in compared)
+            regret = statistics.mean(best[run] for run in compared) - mean
+            found.append(RuleRow(rule, EXPLAINED[rule], len(compared), mean, regret))
     return found
 
 
 def settings_rows(rows: Sequence[ResultRow]) -> list[SettingsRow]:
-    """A row for each of our lines, by its name in the table."""
+    """One row for each row of the results that was measured here, under the same name."""
     reported = [row for row in rows if row["selection"] == LAST]
     lines = grouped(reported, row_identities(reported))
     found = []
@@ -166,12 +166,12 @@ def settings_rows(rows: Sequence[ResultRow]) -> list[SettingsRow]:
 
 
 def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
-    """What the methods of these runs cost on their backbone."""
+    """The costs of the methods of these runs, on their backbone."""
     try:
         first = runs[0].folder
         backbone = from_json(BackboneConfig, Run(first).config()["backbone"])
         classes = len(read_json(first / "evaluation.json")["classes"])
-        # The weights' file may be gone, and what is in it costs nothing.
+        # Without the weights file: it may be gone, and the costs do not depend on it.
         found = count_costs(replace(backbone, weights=None), classes, k, methods_of(runs))
     except InputError as error:
         return CostsView(None, missing=f"The costs could not be counted: {error}.")
@@ -179,7 +179,7 @@ def costs_view(runs: Sequence[SuiteRun], k: int) -> CostsView:
 
 
 def methods_of(runs: Sequence[SuiteRun]) -> dict[str, MethodConfig]:
-    """The methods of the runs, each with the settings of its first run."""
+    """The methods of the runs, with the settings of the first run of each."""
     first = {run.method: run.folder for run in reversed(runs)}
     return {
         name: from_json(config, Run(first[name]).config()["method"], str(first[name]))
@@ -189,16 +189,16 @@ def methods_of(runs: Sequence[SuiteRun]) -> dict[str, MethodConfig]:
 
 
 def _commands(runs: Sequence[SuiteRun]) -> list[str]:
-    """By which the runs were made, each once."""
+    """The commands that made the runs, each once."""
     files = [Run(run.folder).environment_file for run in runs]
     return list(dict.fromkeys(str(read_json(file).get("command", "")) for file in files if file.exists()))
 
 
 def _picture(figure: SuiteFigure) -> Markup | str:
-    """The lines as SVG; a picture as the address of an image in 256 colours, which a third of the bytes hold."""
+    """A line plot as SVG; a picture as a data URL of an image with 256 colours, which needs a third of the bytes."""
     if figure.png is None:
         return Markup(figure.svg)
     buffer = io.BytesIO()
-    with Image.open(figure.png) as whole:
-        whole.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    with Image.open(figure.png) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,4 +1,4 @@
-"""Runs a suite: every job in a process of its own. Failures are reported, and the other jobs continue.
+"""Runs a suite, each job in its own process. Failures are reported and the other jobs continue.
 
 Repeating a suite continues it: finished jobs are not run again.
 """
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 
 from tcm.bench.config import SuiteConfig
-from tcm.bench.plan import Job, in_suite_fields, plan_jobs, suite_benchmark
+from tcm.bench.plan import Job, in_suite_fields, plan_jobs
+from tcm.bench.tasks import suite_benchmark
 from tcm.classifier.selection import RULES, selected
 from tcm.classifier.train import train_classifier
 from tcm.config import to_json
@@ -32,7 +33,7 @@ from tcm.training.run_folder import Run
 from tcm.training.stop_requests import stop_requests
 
 STORE = "results.csv"
-MAX_JOBS = 8  # at once, unless more are asked for
+MAX_JOBS = 8  # at once, unless `jobs` is larger
 POLL_SECONDS = 0.3
 
 
@@ -41,7 +42,7 @@ class SuiteResult(NamedTuple):
 
     store: Path  # the rows of all finished runs
     finished: list[Path]  # run folders of stage 2, in the order of the suite
-    failed: dict[str, str]  # by the job's name, the reason
+    failed: dict[str, str]  # name of the job: reason
 
 
 def run_suite(
@@ -49,7 +50,7 @@ def run_suite(
 ) -> SuiteResult:
     """Runs the unfinished jobs of a suite below `out` and stores a row of every finished run.
 
-    `settings` are those of the methods (`method_settings`); `jobs` is the number of jobs at once.
+    `settings` has the settings of all methods, as in `method_settings`; `jobs` is the number of jobs at once.
     """
     out = Path(os.path.abspath(out.expanduser()))
     if jobs is not None and jobs < 1:
@@ -80,7 +81,7 @@ class JobQueue:
         self.done = {job.name for job in jobs if is_finished(job, out)}
         self.waiting = [job for job in jobs if job.name not in self.done]
         self.running: dict[BaseProcess, Job] = {}
-        self.failed: dict[str, str] = {}  # by the job's name, the reason
+        self.failed: dict[str, str] = {}  # name of the job: reason
 
     def run(self, quiet: bool = False) -> None:
         """Runs all waiting jobs; Ctrl-C or SIGTERM stops and saves those that are running."""
@@ -138,15 +139,15 @@ class JobQueue:
 
 
 def process_type() -> Callable[..., BaseProcess]:
-    """Processes that are forked from a server that has imported everything; on Windows, which cannot fork, new ones."""
+    """The process class: forks of a server that has imported everything, or new processes where there is no fork."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn").Process
     from multiprocessing import forkserver
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    # The server inherits that SIGTERM is ignored, and it ignores Ctrl-C by itself. A signal to the whole process group
-    # is for the suite: jobs without their server would end at once, without saving.
+    # The server inherits that SIGTERM is ignored; it ignores Ctrl-C by itself. Only the suite handles a signal to the
+    # whole process group: if the server ended, its jobs would end at once, without saving.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         forkserver.ensure_running()
@@ -156,9 +157,9 @@ def process_type() -> Callable[..., BaseProcess]:
 
 
 def run_in_process(job: Job, out: Path, threads: int) -> None:
-    """Runs a job in its own process, which writes to a log and ends when the suite does."""
+    """Runs a job in its own process, which writes to a log file and ends when the suite ends."""
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C reaches only the suite, which then asks its jobs to stop
+        os.setsid()  # Ctrl-C reaches only the suite, which then stops its jobs
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=exit_with_suite, daemon=True).start()
     log = log_file(job, out)
@@ -187,7 +188,7 @@ def exit_with_suite() -> None:
 
 
 def run_job(job: Job, folder: Path) -> None:
-    """Stage 1 with all its counterfactuals, or stage 2."""
+    """Runs stage 1 and writes all counterfactuals, or runs stage 2."""
     if isinstance(job.config, MechanismsConfig):
         train_mechanisms(job.config, folder)
         transport(folder, device=job.config.device)
@@ -196,7 +197,7 @@ def run_job(job: Job, folder: Path) -> None:
 
 
 def is_finished(job: Job, out: Path) -> bool:
-    """Whether there is nothing left to do."""
+    """Whether the job has nothing left to do."""
     finished = Run(out / job.name).finished
     if job.method or not finished:
         return finished
@@ -204,7 +205,7 @@ def is_finished(job: Job, out: Path) -> bool:
 
 
 def require_same_config(job: Job, out: Path) -> None:
-    """An error if the job's folder holds a run of another configuration."""
+    """An error if the job's folder has a run with another configuration."""
     run = Run(out / job.name)
     if run.exists:
         kind = {"method_name": job.method} if job.method else {"kind": KIND}
@@ -224,21 +225,21 @@ def store_rows(benchmark: str, out: Path, jobs: Iterable[Job]) -> None:
                 except InputError:
                     continue  # no labels for the oracle, or a score that was not finite
                 rows.append(row(folder, rule, step, benchmark))
-    # An existing store is read even if there is nothing to add: a wrong one is found before the work.
+    # An existing store is read even if there is nothing to add, so that an unusable one is an error before the work.
     if rows or (out / STORE).exists():
         add_rows(out / STORE, rows)
 
 
 def log_file(job: Job, out: Path) -> Path:
-    """The output of the job's process."""
+    """The file with the output of the job's process."""
     return out / "logs" / f"{job.name.replace('/', '-')}.log"
 
 
 def failure_reason(log: Path, exit_code: int | None) -> str:
     """The last line of a failed job's log, without "error: "."""
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    written = [line.strip() for line in lines if line.strip()]
-    if written and exit_code != -9:
-        return f"{printable(written[-1].removeprefix('error: '))} ({log})"
-    ended = "was killed, perhaps because memory ran out" if exit_code == -9 else f"ended with {exit_code}"
-    return f"its process {ended} ({log})"
+    filled = [line.strip() for line in lines if line.strip()]
+    if filled and exit_code != -9:
+        return f"{printable(filled[-1].removeprefix('error: '))} ({log})"
+    end = "was killed, perhaps because memory ran out" if exit_code == -9 else f"ended with exit code {exit_code}"
+    return f"its process {end} ({log})"

@@ -1,44 +1,126 @@
-"""The command line: words to a call of the library, and errors to one line."""
+"""The command line: the table of commands, and the program that calls them."""
 
-import contextlib
 import functools
 import importlib
-import io
-import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tcm import __version__
-from tcm.cli.help import COMMANDS, print_help, split_command, unknown
-from tcm.errors import FIELD, InputError, Interrupted, printable
+from tcm.cli.help import Command, print_help, unknown_command
+from tcm.cli.messages import warning_printer, with_options
+from tcm.errors import InputError, Interrupted, printable
 
-Call = Callable[[], int]
+FOLDERS = "--data.source-dir photos --data.target-dir cliparts"
+COMMANDS = {
+    "demo": Command(
+        "Compare four methods on the built-in digits, in a few minutes on a CPU.", "tcm demo", "tcm.cli.demo:demo"
+    ),
+    "data check": Command(
+        "Read every image of a data set and report all problems.",
+        "tcm data check office-home",
+        "tcm.cli.data:check_data",
+    ),
+    "data pack": Command(
+        "Decode and resize the images once, so that training starts faster.",
+        "tcm data pack --data.root office-home --data.source Art --data.target Clipart",
+        "tcm.cli.data:pack_data",
+    ),
+    "fit": Command(
+        "Run both stages: train mechanisms, then the classifier with their counterfactuals.",
+        f"tcm fit {FOLDERS} --out runs/mine",
+        "tcm.cli.train:fit_command",
+        adaptive=True,
+    ),
+    "train": Command(
+        "Train one method; tcm train --help lists the methods.",
+        f"tcm train dann {FOLDERS} --out runs/dann",
+        "tcm.cli.train:train_command",
+        adaptive=True,
+    ),
+    "mechanisms": Command(
+        "Stage 1: train k mechanisms that transport images between the domains.",
+        f"tcm mechanisms {FOLDERS} --k 4 --out runs/mechanisms",
+        "tcm.cli.mechanisms:mechanisms_command",
+        adaptive=True,
+    ),
+    "transport": Command(
+        "Write the counterfactuals of every image under all mechanisms.",
+        "tcm transport runs/mechanisms",
+        "tcm.cli.mechanisms:transport",
+    ),
+    "quality": Command(
+        "Measure how close transported images are to the other domain.",
+        "tcm quality runs/mechanisms --backbone.weights resnet50.safetensors",
+        "tcm.cli.mechanisms:quality",
+    ),
+    "bench": Command(
+        "Run a whole benchmark: tasks x methods x seeds. Repeat the command to continue.",
+        "tcm bench office-home --root office-home --tasks A2C,R2C --methods erm,dann,tcm --out runs/bench",
+        "tcm.cli.bench:bench_command",
+        adaptive=True,
+    ),
+    "table": Command(
+        "Print results like the paper's tables, with the paper's numbers beside ours.",
+        "tcm table results.csv --benchmark Office-Home --format markdown",
+        "tcm.cli.bench:table",
+    ),
+    "cost": Command(
+        "Count the multiply-adds and parameters of every method, beside the paper's.",
+        "tcm cost --backbone.name resnet50 --classes 65 --k 4",
+        "tcm.cli.runs:cost",
+    ),
+    "evaluate": Command("Evaluate a finished run again.", "tcm evaluate runs/a2c", "tcm.cli.runs:evaluate"),
+    "predict": Command(
+        "Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv", "tcm.cli.runs:predict"
+    ),
+    "figure mechanisms": Command(
+        "Draw images and their counterfactuals; the winners are outlined.",
+        "tcm figure mechanisms runs/mechanisms --out mechanisms.png",
+        "tcm.cli.figures:mechanisms",
+    ),
+    "figure embedding": Command(
+        "Draw the features of two runs as points, with their proxy A-distances.",
+        "tcm figure embedding runs/dann runs/tcm --out embedding.png",
+        "tcm.cli.figures:embedding",
+    ),
+    "figure activation": Command(
+        "Draw where two runs look, in target images that only one of them classifies correctly.",
+        "tcm figure activation runs/dann runs/tcm --images 6 --out activation.png",
+        "tcm.cli.figures:activation",
+    ),
+    "figure accuracy": Command(
+        "Draw target accuracy against training steps, one line per method.",
+        "tcm figure accuracy runs/dann-* runs/tcm-* --out accuracy.png",
+        "tcm.cli.figures:accuracy",
+    ),
+    "figure k": Command(
+        "Draw target accuracy against the number of mechanisms k.",
+        "tcm figure k runs/tcm-k* --out k.png",
+        "tcm.cli.figures:k",
+    ),
+    "report": Command(
+        "Write one HTML page about one or more runs.",
+        "tcm report runs/erm runs/a2c --out report",
+        "tcm.cli.runs:report",
+    ),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code: 0 done, 1 problems found, 2 bad input, 128 + n stopped by signal n."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        print_help()
-        return 0
-    if words[0] == "--version":
-        print(f"tcm {__version__}")
-        return 0
+    """Runs one command. The exit code is 0: done, 1: problems found, 2: bad input, 128 + n: stopped by signal n."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        if words[0].startswith("--tyro-"):
-            return print_completion(words)
-        return run_command(*split_command(words))
+        return PROGRAM_OPTIONS.get(words[0], run_command)(words)
     except InputError as error:
         print(f"error: {with_options(error)}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
         print(printable(stopped), file=sys.stderr)
         return 128 + stopped.signal_number
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         sys.stdout = None
         return 0
     except KeyboardInterrupt:
@@ -46,163 +128,89 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def with_options(message: object) -> str:
-    """The message on one line; fields that it mentions become options.
-
-    `data.on_bad_image=skip` becomes --data.on-bad-image skip, `backbone.pretrained=False` --backbone.no-pretrained.
-    """
-    return FIELD.sub(lambda found: option(found[1], found[2]), printable(message))
-
-
-def option(field: str, value: str | None = None) -> str:
-    """The option of a field, with its value if there is one."""
-    name = field.replace("_", "-")
-    if value in ("True", "False"):
-        group, dot, last = name.rpartition(".")
-        return f"--{name}" if value == "True" else f"--{group}{dot}no-{last}"
-    return f"--{name} {value}" if value else f"--{name}"
-
-
-def run_command(name: str, options: list[str]) -> int:
-    """Parses the options and calls the command."""
-    call = parsed_call(name, ["--quiet" if word == "-q" else word for word in options])
+def run_command(words: list[str]) -> int:
+    """Parses the words and calls the command."""
+    call = parsed_call(words)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        # Pillow's remarks on damaged metadata and large images name no file; unusable images are reported by name.
+        # Pillow's warnings about damaged metadata and large images name no file; unusable images are reported by name.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        warnings.showwarning = warning_lines()
+        warnings.showwarning = warning_printer()
         return call()
 
 
-def parsed_call(name: str, options: list[str]) -> Call:
-    """The call that these options ask for."""
-    command, function = COMMANDS[name], implementation(name)
-    if name == "train":
-        method, *options = chosen_method(options)
-        name, function = f"train {method}", functools.partial(function, method)
-    require_out(options)
-    if not command.adaptive:
-        return parse(name, function, options, positional=not name.startswith(("demo", "data ")))
-    # The defaults of some options depend on others: small images have small networks. So the options are parsed with
-    # the usual defaults first, and then with those that fit what was given.
-    found = parse(name, function(None), options).keywords
-    given = (found["benchmark"], found["config"]) if name == "bench" else found["config"]
-    return parse(name, function(given), options)
+def parsed_call(words: list[str]) -> functools.partial[int]:
+    """The function call that the words ask for."""
+    from tcm.cli.parser import parse
+
+    name, command, options = split_command(words)
+    call = parse(name, function_of(command), options)
+    # The default values of some options depend on others: small images have small networks. So the options are parsed
+    # with the usual defaults first, and then with those that fit.
+    return parse(name, function_of(command, call.keywords), options) if command.adaptive else call
 
 
-def implementation(name: str) -> Callable[..., Any]:
-    """The function behind a command. Imported only now, because torch takes seconds to load."""
-    module, function = COMMANDS[name].function.split(":")
-    return getattr(importlib.import_module(module), function)
+def split_command(words: list[str]) -> tuple[str, Command, list[str]]:
+    """The name of a command (one word or two), its row of the table, and its options."""
+    group = commands_of(words[0])
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if name in group:
+            return name, group[name], words[count:]
+    if group and (len(words) == 1 or words[1] in ("-h", "--help")):
+        print_help(group)
+        raise SystemExit(0 if len(words) > 1 else 2)
+    if group:
+        raise unknown_command(f"tcm {words[0]}", words[1], (name.split()[1] for name in group))
+    raise unknown_command("tcm", words[0], (name.split()[0] for name in COMMANDS))
 
 
-def chosen_method(words: list[str]) -> list[str]:
-    """The words after `tcm train`, whose first one is a method."""
-    from tcm.cli.train import print_methods
+def commands_of(word: str) -> dict[str, Command]:
+    """The commands that start with this word; `train` has one for each method."""
+    if word != "train":
+        return {name: command for name, command in COMMANDS.items() if name.split()[0] == word}
+    from tcm.cli.train import purpose_of
     from tcm.methods import METHODS
 
-    if not words or words[0] in ("-h", "--help"):
-        print_methods()
-        raise SystemExit(0 if words else 2)
-    if words[0] not in METHODS:
-        raise unknown("method", words[0], list(METHODS), f"there are {', '.join(METHODS)}")
-    return words
+    train = COMMANDS["train"]
+    return {f"train {name}": Command(purpose_of(name), "", train.function, True, (name,)) for name in METHODS}
 
 
-def require_out(options: list[str]) -> None:
-    """An error for an empty `out`, which would be the current folder."""
-    if ("--out", "") in pairwise(part for word in options for part in word.split("=", 1)):
-        raise InputError("out", "is empty; name a place for the results")
+def function_of(command: Command, parsed: Mapping[str, Any] | None = None) -> Callable[..., int]:
+    """The function behind a command. It is imported only now, because torch takes seconds to load."""
+    module, name = command.function.split(":")
+    function = getattr(importlib.import_module(module), name)
+    return function(*command.arguments, parsed) if command.adaptive else function
 
 
-def parse(
-    name: str, function: Callable[..., Any], options: list[str], positional: bool = False
-) -> functools.partial[int]:
-    """The call of the function with these options; what cannot be parsed is one line, like every other mistake.
-
-    `positional`: required arguments have no option names.
-    """
-    import tyro
-
-    @functools.wraps(function)
-    def prepared(*arguments: Any, **named: Any) -> functools.partial[int]:
-        return functools.partial(function, *arguments, **named)
-
-    config, complaint = (tyro.conf.PositionalRequiredArgs,) if positional else (), io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(prepared, prog=f"tcm {name}", args=options, config=config)
-    except SystemExit as ended:
-        if not ended.code:
-            raise
-        raise InputError(f"{on_one_line(complaint.getvalue())}; tcm {name} --help explains the options") from ended
-
-
-def on_one_line(boxed: str) -> str:
-    """The parser's message, which it prints in a box of titled parts, without frame, title and help texts."""
-    text = " ".join(re.sub("[│╭╮╰╯]", " ", boxed).split())
-    # Where the terminal has no lines to draw with, there are rows of hyphens.
-    _, *parts = [part for part in re.split(" ?(?:─+|-{20,}) ?", text) if part]
-    said = "; ".join(part for part in parts if not part.startswith(("Argument helptext", "For full helptext")))
-    said = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"\1 is not an integer", said)
-    said = re.sub(r"could not convert string to float: ('.*?')", r"\1 is not a number", said)
-    # Where several types are possible, such as a number or none, the parser reports each that it tried.
-    several = r"no type matching (?:\{None\}\|)?(\S+) could be .*? from \[(.*?)\]\. Got errors.*"
-    said = re.sub(several, lambda found: f"{found[2]} is not {TYPES.get(found[1], f'one of {found[1]}')}", said)
-    return said.replace("Error parsing ", "").replace(" (required)", "").rstrip(".")
-
-
-TYPES = {"INT": "an integer", "FLOAT": "a number"}
-
-
-def warning_lines() -> Callable[..., None]:
-    """Shows each warning as one line, and none twice: the tasks of a suite share their domains."""
-    seen: set[str] = set()
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if (line := with_options(message)) not in seen:
-            seen.add(line)
-            print(f"warning: {line}", file=sys.stderr)
-
-    return show
-
-
-def print_completion(words: list[str]) -> int:
-    """The completion script of all commands for a shell, as tyro writes it."""
-    import tyro
-
-    tyro.cli(whole_app(), prog="tcm", args=words)
+def show_help(_: list[str]) -> int:
+    """tcm --help."""
+    print_help(COMMANDS)
     return 0
 
 
-def whole_app() -> Any:
-    """All commands as one type with subcommands."""
-    from typing import Annotated, Union
+def show_version(_: list[str]) -> int:
+    """tcm --version."""
+    print(f"tcm {__version__}")
+    return 0
 
-    import tyro
 
-    from tcm.methods import METHODS
-
-    def subcommands(functions: dict[str, Any]) -> Any:
-        kinds = (Annotated[Any, tyro.conf.subcommand(name, constructor=f)] for name, f in functions.items())
-        return Union[tuple(kinds)]  # noqa: UP007
-
-    def group(functions: dict[str, Any]) -> Callable[..., Any]:
-        def chosen(command: Any) -> Any:
-            return command
-
-        chosen.__annotations__["command"] = subcommands(functions)
-        return chosen
+def show_completion(words: list[str]) -> int:
+    """tcm --tyro-print-completion SHELL: a script of all commands, as tyro writes it."""
+    from tcm.cli.parser import print_completion
 
     functions: dict[str, Any] = {}
-    for name, command in COMMANDS.items():
-        first, _, rest = name.partition(" ")
-        function = implementation(name)
-        if name == "train":
-            functions[name] = group({method: function(method, None) for method in METHODS})
-        elif rest:
-            inner = {other.split()[1]: implementation(other) for other in COMMANDS if other.startswith(f"{first} ")}
-            functions[first] = group(inner)
-        else:
-            functions[name] = function(None) if command.adaptive else function
-    return subcommands(functions)
+    for word in dict.fromkeys(name.split()[0] for name in COMMANDS):
+        group = {name.partition(" ")[2]: function_of(command) for name, command in commands_of(word).items()}
+        functions[word] = group.get("", group)
+    print_completion(functions, words)
+    return 0
+
+
+PROGRAM_OPTIONS: dict[str, Callable[[list[str]], int]] = {
+    "-h": show_help,
+    "--help": show_help,
+    "--version": show_version,
+    "--tyro-print-completion": show_completion,
+    "--tyro-write-completion": show_completion,
+}

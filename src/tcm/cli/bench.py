@@ -1,7 +1,7 @@
 """tcm bench and tcm table."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +10,10 @@ from rich.console import Console
 
 from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
-from tcm.bench.plan import suite_benchmark
 from tcm.bench.runner import run_suite
-from tcm.cli.app import with_options
+from tcm.bench.tasks import suite_benchmark
+from tcm.cli.arguments import CSVFiles, OptionalInt, OptionalOutput, OptionalText, Output, Quiet
+from tcm.cli.messages import with_options
 from tcm.cli.show import require_writable
 from tcm.errors import InputError
 from tcm.results.formats import FORMATS, Format, terminal
@@ -23,29 +24,29 @@ from tcm.training.files import write_atomically
 SUFFIXES = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 
 
-def bench_command(parsed: tuple[str, SuiteConfig] | None) -> Callable[..., int]:
-    """The command that runs a suite; `parsed` is what the options say so far, on which their defaults depend."""
-    small = parsed is not None and has_small_images(suite_benchmark(parsed[0]), parsed[1])
+def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
+    """The command that runs a suite, with defaults that fit the arguments parsed so far."""
+    small = parsed is not None and has_small_images(suite_benchmark(parsed["benchmark"]), parsed["config"])
     start = method_settings(small)
 
     def bench(
-        benchmark: Annotated[str, tyro.conf.Positional],
-        out: Path,
+        benchmark: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="BENCHMARK")],
+        out: Output,
         config: Annotated[SuiteConfig, tyro.conf.arg(name="")] = SuiteConfig(),
         method: Annotated[Any, tyro.conf.arg(constructor=type(start))] = start,
-        jobs: int | None = None,
+        jobs: OptionalInt = None,
         report: bool = True,
-        quiet: bool = False,
+        quiet: Quiet = False,
     ) -> int:
-        """Run a whole benchmark: tasks x methods x seeds. An interrupted suite continues when it is repeated.
+        """Run a whole benchmark: tasks x methods x seeds. Repeat the command to continue an interrupted suite.
 
         Args:
             benchmark: office-home, imageclef-da, visda-2017, office-31 or digits.
-            out: Folder of the suite. Repeating the command continues it.
+            out: Folder of the suite.
             method: The settings of each method.
-            jobs: Runs at once. Default: on a CPU one per core, on a GPU one.
+            jobs: Number of runs at the same time. Default: one per core on a CPU, at most 8; one on a GPU.
             report: Draw the figures and write the report.
-            quiet: No progress, only the table.
+            quiet: Print only the table, no progress.
         """
         return run_benchmark(benchmark, config, method, out, jobs, report, quiet)
 
@@ -61,11 +62,11 @@ def run_benchmark(
     report: bool = True,
     quiet: bool = False,
 ) -> int:
-    """Runs a suite, writes its tables, figures and report into its folder and prints the table; 1 if a run failed."""
+    """Runs a suite, writes its tables and report, and prints the table. Returns 1 if a run failed."""
     benchmark = suite_benchmark(benchmark)
     store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet)
-    for name, said in failed.items():
-        print(f"failed: {name}: {with_options(said)}", file=sys.stderr)
+    for name, reason in failed.items():
+        print(f"failed: {name}: {with_options(reason)}", file=sys.stderr)
     if not finished:
         return 1 if failed else 0
     rows = in_order(read_rows([store]))
@@ -76,7 +77,7 @@ def run_benchmark(
             write_atomically(store.with_name("table" + SUFFIXES[format]), FORMATS[format](tables).encode())
         print(terminal(tables, Console().width) if sys.stdout.isatty() else FORMATS["terminal"](tables), end="")
     else:
-        print("The targets have no labels, so there are no accuracies: no tables, no report.", file=sys.stderr)
+        print("The targets have no labels, so there are no accuracies, tables or report.", file=sys.stderr)
     if not quiet:
         print(f"The results: {out / store.name}")
     if report and labelled:
@@ -89,27 +90,27 @@ def run_benchmark(
 
 
 def table(
-    stores: tuple[Path, ...],
-    benchmark: str | None = None,
+    stores: CSVFiles,
+    benchmark: OptionalText = None,
     format: Format = "terminal",
     selection: str = "last",
     quoted: bool = True,
-    out: Path | None = None,
-    quiet: bool = False,
+    out: OptionalOutput = None,
+    quiet: Quiet = False,
 ) -> int:
-    """Print results as the paper does: one row per method, one column per task, mean ± deviation over seeds.
+    """Print results like the paper: one row per method, one column per task, mean ± standard deviation over seeds.
 
     Args:
-        stores: CSV files of results.
-        benchmark: The benchmark, such as Office-Home. Default: a table for each one in the stores.
-        format: How to write the table.
-        selection: The rule by which models were selected. Those of the oracle are shown beside it, in grey.
-        quoted: Show the paper's figures beside ours.
-        out: File for the table. Default: print it.
-        quiet: Do not say where the table is.
+        stores: Files of results, such as results.csv in the folder of a suite.
+        benchmark: Benchmark to print, such as Office-Home. Default: one table per benchmark in the files.
+        format: Format of the table.
+        selection: Rule that selected the models. Results of the oracle are added in grey.
+        quoted: Add the numbers that the paper prints.
+        out: File to write the table to. Default: print it.
+        quiet: Do not print where the table was written.
     """
     if not stores:
-        raise InputError("no results are named; name at least one CSV of results")
+        raise InputError("there are no results to print; name at least one CSV file of results")
     if out is not None:
         require_writable(out, "out")
     tables = result_tables(in_order(read_rows(stores)), selection, benchmark, quoted)

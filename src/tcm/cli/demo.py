@@ -1,4 +1,4 @@
-"""The demo on the built-in digits: four methods side by side, the mechanisms, and a page that shows them."""
+"""tcm demo: four methods on the built-in digits, and a page that compares them."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.cli.arguments import Output, Quiet
 from tcm.cli.show import scores_table
 from tcm.data.task import DataConfig
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
@@ -16,17 +17,17 @@ from tcm.pipeline import FitConfig, StageOne, StageTwo, fit_pipeline
 from tcm.report import write_report
 from tcm.training.run_folder import read_json
 
-MECHANISM_STEPS = 250  # a step of all mechanisms costs as much as twenty of a method
+MECHANISM_STEPS = 250  # a step of stage 1 takes as long as twenty steps of a method
 
 
-def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: bool = False) -> int:
-    """Train source-only, DANN, the paper's Baseline and TCM on the built-in digits and compare them.
+def demo(out: Output = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: Quiet = False) -> int:
+    """Train source-only, DANN, the paper's Baseline and TCM on the built-in digits, and compare them.
 
     Args:
         out: Folder for the runs and the report.
-        seed: Every random choice follows from it.
+        seed: Seed of all random choices.
         steps: Training steps of each method.
-        quiet: No progress, only the result.
+        quiet: Print only the result, no progress.
     """
     folders, page = run_demo(out, seed, steps, quiet)
     summaries = [read_json(folder / "evaluation.json") for folder in folders]
@@ -37,7 +38,7 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, steps: int = 600, quiet: 
 
 
 def run_demo(out: Path, seed: int, steps: int, quiet: bool) -> tuple[list[Path], Path]:
-    """Trains source-only, DANN, the Baseline and TCM below `out`; the folders of the methods and the report's page."""
+    """Trains the four methods below `out`. Returns the run folder of each method, and the page of the report."""
     data, few = DataConfig(benchmark="digits"), min(steps, MECHANISM_STEPS)
 
     def trained(name: str, mechanisms: Path | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""What each `tcm figure` command does. Their signatures are the options, as those of `commands.py`."""
+"""tcm figure: figures of finished runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from tcm.analysis.curves import accuracy_curves, k_curves
 from tcm.analysis.embedding import embed_runs
 from tcm.analysis.grad_cam import compare_runs
+from tcm.cli.arguments import FirstRun, OptionalOutput, Output, Quiet, Run, Runs, SecondRun
 from tcm.figures.activation import activation_figure
 from tcm.figures.curves import curves_figure
 from tcm.figures.embedding import embedding_figure
@@ -18,8 +19,8 @@ from tcm.training.device import Device
 
 
 def write(draw: Callable[[], Figure], out: Path, quiet: bool) -> int:
-    """Draws and writes the figure; a file name that cannot be used is found before the work."""
-    format_of(out)
+    """Draws the figure and writes it to a file."""
+    format_of(out)  # an unknown format is an error before the work, not after it
     write_figure(draw(), out)
     if not quiet:
         print(out)
@@ -27,15 +28,15 @@ def write(draw: Callable[[], Figure], out: Path, quiet: bool) -> int:
 
 
 def mechanisms(
-    run: Path, out: Path | None = None, images: int = 6, device: Device = "auto", quiet: bool = False
+    run: Run, out: OptionalOutput = None, images: int = 6, device: Device = "auto", quiet: Quiet = False
 ) -> int:
-    """Draw a few images of both domains and what every mechanism makes of them, the winner outlined in red.
+    """Draw a few images of both domains and their counterfactuals (Figure 4). The winners are outlined in red.
 
     Args:
-        run: The folder of a finished run of tcm mechanisms.
-        out: File for the figure: png, svg or pdf. Default: mechanisms.png inside the run.
-        images: Images of each domain.
-        device: Where to compute.
+        run: Folder of a finished run of tcm mechanisms.
+        out: File to write the figure to: png, svg or pdf. Default: mechanisms.png inside the run.
+        images: Number of images of each domain.
+        device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
     return write(
@@ -44,64 +45,69 @@ def mechanisms(
 
 
 def embedding(
-    first: Path, second: Path, out: Path = Path("embedding.png"), device: Device = "auto", quiet: bool = False
+    first: FirstRun,
+    second: SecondRun,
+    out: Output = Path("embedding.png"),
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> int:
-    """Draw the features of both domains under two runs by t-SNE, with each run's proxy A-distance (Figure 7).
+    """Draw the features of two runs by t-SNE, with the proxy A-distance of each run (Figure 7).
 
-    The same images for both runs: of the first 15 classes, 750 of each domain at most.
+    Both runs get the same images: at most 750 of each domain, of the first 15 classes.
 
     Args:
-        first: The folder of a finished run of tcm train.
-        second: Another one, on the same data.
-        out: File for the figure: png, svg or pdf.
-        device: Where to compute.
+        first: Folder of a finished run of tcm train.
+        second: Folder of another run on the same data.
+        out: File to write the figure to: png, svg or pdf.
+        device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
     return write(lambda: embedding_figure(embed_runs([first, second], device, quiet)), out, quiet)
 
 
 def activation(
-    first: Path,
-    second: Path,
-    out: Path = Path("activation.png"),
+    first: FirstRun,
+    second: SecondRun,
+    out: Output = Path("activation.png"),
     images: int = 6,
     device: Device = "auto",
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Draw where two runs look in target images that one of them gets right and the other wrong (Figure 8).
+    """Draw where two runs look, in target images that only one of them classifies correctly (Figure 8).
 
-    Half of the images are right in the first run, half in the second. Labels only choose what is shown: without them
-    it is images on which the runs disagree. Of a run that uses counterfactuals the part of each is shown too.
+    Half of the images are correct in the first run, the other half in the second. Without target labels, the figure
+    shows images on which the runs disagree. For a run that uses counterfactuals, it also shows the maps of each
+    counterfactual.
 
     Args:
-        first: The folder of a finished run of tcm train.
-        second: Another one, on the same data.
-        out: File for the figure: png, svg or pdf.
-        images: Target images.
-        device: Where to compute.
+        first: Folder of a finished run of tcm train.
+        second: Folder of another run on the same data.
+        out: File to write the figure to: png, svg or pdf.
+        images: Number of target images.
+        device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
     return write(lambda: activation_figure(compare_runs([first, second], images, device, quiet)), out, quiet)
 
 
-def accuracy(runs: tuple[Path, ...], out: Path = Path("accuracy.png"), quiet: bool = False) -> int:
-    """Draw the target accuracy against the steps of several runs of one task; seeds of a method are one line.
+def accuracy(runs: Runs, out: Output = Path("accuracy.png"), quiet: Quiet = False) -> int:
+    """Draw target accuracy against training steps: one line per method, the mean over its seeds.
 
     Args:
         runs: Folders of finished runs of tcm train, on the same data.
-        out: File for the figure: png, svg or pdf.
+        out: File to write the figure to: png, svg or pdf.
         quiet: Print nothing.
     """
     return write(lambda: curves_figure(accuracy_curves(runs), percent=True, up="target accuracy"), out, quiet)
 
 
-def k(runs: tuple[Path, ...], out: Path = Path("k.png"), quiet: bool = False) -> int:
-    """Draw the target accuracy of finished tcm runs against their number of mechanisms k (Table 4, Figure 6).
+def k(runs: Runs, out: Output = Path("k.png"), quiet: Quiet = False) -> int:
+    """Draw target accuracy against the number of mechanisms k (Table 4, Figure 6).
 
     Args:
-        runs: Folders of finished runs of tcm train tcm with several k; each task and configuration is a line, seeds
-            are a component.
-        out: File for the figure: png, svg or pdf.
+        runs: Folders of finished runs of tcm train tcm with different k.
+            Runs that differ only in k and the seed form one line.
+        out: File to write the figure to: png, svg or pdf.
         quiet: Print nothing.
     """
 

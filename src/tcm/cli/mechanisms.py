@@ -1,15 +1,17 @@
 """tcm mechanisms, tcm transport, tcm quality: the commands of stage 1."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tcm.cli.app import with_options
+from tcm.cli.arguments import OptionalInt, OptionalOutput, Output, Quiet
+from tcm.cli.arguments import Run as RunFolder
+from tcm.cli.messages import with_options
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
@@ -21,20 +23,21 @@ from tcm.training.device import Device
 from tcm.training.run_folder import Run
 
 
-def mechanisms_command(parsed: MechanismsConfig | None) -> Callable[..., int]:
-    """The command of stage 1; `parsed` is what the options say so far, on which their defaults depend."""
+def mechanisms_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
+    """The command of stage 1, with defaults that fit the arguments parsed so far."""
     start = MechanismsConfig()
     if parsed is not None:
-        start = MechanismsConfig(form=parsed.form, bank=bank_config(parsed.form, parsed.data.is_small))
+        form, data = parsed["config"].form, parsed["config"].data
+        start = MechanismsConfig(form=form, bank=bank_config(form, data.is_small))
 
     def mechanisms(
-        out: Path, config: Annotated[MechanismsConfig, tyro.conf.arg(name="")] = start, quiet: bool = False
+        out: Output, config: Annotated[MechanismsConfig, tyro.conf.arg(name="")] = start, quiet: Quiet = False
     ) -> int:
-        """Stage 1: learn k mechanisms that carry images between the domains.
+        """Stage 1: train k mechanisms that transport images between the domains.
 
         Args:
-            out: Folder of the run. Repeating the command continues it.
-            quiet: No progress, only the result.
+            out: Folder of the run. Repeat the command to continue a run that was interrupted.
+            quiet: Print only the result, no progress.
         """
         return run_mechanisms(config, out, quiet)
 
@@ -42,14 +45,14 @@ def mechanisms_command(parsed: MechanismsConfig | None) -> Callable[..., int]:
 
 
 def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
-    """Trains the mechanisms, or continues where the run stopped, and prints how often each of them wins."""
+    """Trains the mechanisms, or continues an interrupted run, and prints how often each mechanism wins."""
     if not train_mechanisms(config, out, quiet):
         print(f"{out} is finished; nothing to do.")
         return 0
     rows, numbers = Run(out).metrics(), Run(out).about_model()["numbers"]
     last = [row for row in rows if "loss/critics" in row][-1]
     sides: dict[Side, list[float]] = {side: [last[f"wins/{side}/{number}"] for number in numbers] for side in SIDES}
-    Console().print(wins_table("share of wins, last rows", sides))
+    Console().print(wins_table("share of wins in the last logged steps", sides))
     count = [row for row in rows if "unused" in row][-1]
     for remark in remarks(count, numbers):
         print(with_options(remark))
@@ -70,12 +73,14 @@ def wins_table(title: str, shares: dict[Side, list[float]]) -> Table:
 
 
 def watch_table(rows: list[dict[str, float]], numbers: list[int]) -> Table:
-    """One row per evaluation: the Frechet distances to each domain, in the mean over the mechanisms that are left and,
-    where they are judged together, of the image with all their changes."""
-    title = f"Frechet distances: {rows[-1]['frechet/untouched']:.1f} between the domains as they are"
+    """One row per evaluation: the mean over all mechanisms of the Frechet distances to each domain.
+
+    If the critics see the mechanisms combined, further columns have the distances of the image with all changes.
+    """
+    title = f"Frechet distances; between the untouched domains: {rows[-1]['frechet/untouched']:.1f}"
     columns = {f"to the {side}, mean": [f"frechet/{side}/{number}" for number in numbers] for side in SIDES}
     if "frechet/target/together" in rows[-1]:
-        columns |= {f"to the {side}, all together": [f"frechet/{side}/together"] for side in SIDES}
+        columns |= {f"to the {side}, combined": [f"frechet/{side}/together"] for side in SIDES}
     table = Table("step", *columns, title=title)
     for row in rows:
         means = (np.mean([row[key] for key in keys]) for keys in columns.values())
@@ -84,16 +89,20 @@ def watch_table(rows: list[dict[str, float]], numbers: list[int]) -> Table:
 
 
 def transport(
-    run: Path, out: Path | None = None, batch: int | None = None, device: Device = "auto", quiet: bool = False
+    run: RunFolder,
+    out: OptionalOutput = None,
+    batch: OptionalInt = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> int:
-    """Write all counterfactuals of every image of a finished run of tcm mechanisms, for both domains.
+    """Write the counterfactuals of every image of both domains under all mechanisms of a run.
 
     Args:
-        run: The run's folder.
-        out: Folder for the images. Repeating the command continues it. Default: transported inside the run.
-        batch: Images that are transported at once. Default: what the memory holds, 256 at most.
-        device: Where to compute.
-        quiet: No progress, only the result.
+        run: Folder of a finished run of tcm mechanisms.
+        out: Folder for the counterfactuals. Repeat the command to continue. Default: transported, inside the run.
+        batch: Number of images in a pass of the network. Default: as many as fit into memory, at most 256.
+        device: Device to compute on; auto: the GPU if there is one.
+        quiet: Print only the result, no progress.
     """
     out = out or run / "transported"
     if not transport_run(run, out, batch=batch, device=device, quiet=quiet):
@@ -106,27 +115,27 @@ def transport(
 
 
 def quality(
-    run: Path,
+    run: RunFolder,
     backbone: BackboneConfig = BackboneConfig(),
     images: int = 1000,
     device: Device = "auto",
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Measure how near the mechanisms of a finished run carry images to the other domain, and at what price.
+    """Measure how close the images that the mechanisms transport are to the other domain (Frechet distance).
 
     Args:
-        run: The run's folder.
-        backbone: The network in whose features domains are compared; the digits have one of their own.
-        images: Images of each domain. Compare only what was measured with the same number.
-        device: Where to compute.
-        quiet: No progress, only the result.
+        run: Folder of a finished run of tcm mechanisms.
+        backbone: Network whose features are compared. The built-in digits use their own network.
+        images: Number of images of each domain. Compare only distances of the same number of images.
+        device: Device to compute on; auto: the GPU if there is one.
+        quiet: Print only the result, no progress.
     """
     Console().print(quality_table(run_quality(run, backbone, images, device, quiet)))
     return 0
 
 
 def quality_table(found: Quality) -> Table:
-    """One row per mechanism: the Frechet distances to both domains and, of digits, the shares that are still read."""
+    """One row per mechanism: the Frechet distances to both domains and, for digits, the share that stays readable."""
     columns = {
         f"distance to the {side}": [f"{distance:.2f}" for distance in (found.frechet.untouched, *distances)]
         for side, distances in found.frechet.transported.items()
@@ -135,7 +144,7 @@ def quality_table(found: Quality) -> Table:
         for side, shares in found.readability.transported.items():
             all_shares = (found.readability.untouched[side], *shares)
             columns[f"digits read, to the {side}"] = [f"{100 * share:.1f} %" for share in all_shares]
-    table = Table("", *columns, title="Frechet distances: less is nearer")
+    table = Table("", *columns, title="Frechet distances: smaller is closer")
     for cells in zip(["untouched", *found.names], *columns.values(), strict=True):
         table.add_row(*cells)
     return table

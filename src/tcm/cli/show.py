@@ -1,4 +1,4 @@
-"""What several commands print: the scores of runs, and what is wrong with them."""
+"""What several commands print: the accuracies of runs, and remarks on their problems."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tcm.training.run_folder import Run, read_json
 
 
 def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """One row a run: accuracy in the target, by its two names, with the selection rule."""
+    """One row per run: its accuracies, the selection rule and the time."""
     source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
     table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
     for heading in ("method", "target accuracy", "mean per class", "source accuracy", "selected by", "time"):
@@ -29,7 +29,7 @@ def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
 
 
 def print_remarks(run: Path) -> None:
-    """What is wrong with the run's predictions or its causal head, one line each; nothing where all is well."""
+    """Prints the problems of the run's predictions and of its causal head, one line each."""
     rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
     found = head_metrics(rows)
     for remark in filter(None, [collapse_warning(rows, len(classes)), *(head_remarks(found) if found else [])]):
@@ -37,9 +37,9 @@ def print_remarks(run: Path) -> None:
 
 
 def require_writable(file: Path, field: str) -> None:
-    """Finds out before the work whether its result can be written, without touching a file that is there."""
+    """An error if the file cannot be written. Called before the work; it changes no file."""
     place = os.path.realpath(file)
     needed = [place] * os.path.exists(place) + [os.path.dirname(place)] * can_be_replaced(file)
     if os.path.isdir(file) or not all(os.access(path, os.W_OK) for path in needed):
-        reason = "it is a folder" if os.path.isdir(file) else "its folder is missing or may not be written to"
+        reason = "it is a folder" if os.path.isdir(file) else "its folder does not exist or is not writable"
         raise InputError(field, f"{file} cannot be written: {reason}; choose another file")

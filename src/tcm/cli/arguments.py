@@ -1,0 +1,43 @@
+"""The arguments that several commands have, with their names in the help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+
+def _output_path(words: list[str]) -> Path:
+    if not words[0]:
+        raise ValueError("is empty; name a place for the results")  # Path("") would be the current folder
+    return Path(words[0])
+
+
+_OUTPUT = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="PATH",
+    instance_from_str=_output_path,
+    is_instance=lambda value: value is None or isinstance(value, Path),
+    str_from_instance=lambda path: [str(path)],
+)
+
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+FirstRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FIRST-RUN")]
+SecondRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SECOND-RUN")]
+Runs = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
+]
+ImageFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+CSVFiles = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="CSV [CSV ...]", help_behavior_hint="(required)"),
+]
+Output = Annotated[Path, _OUTPUT]
+_NO_HINT = tyro.conf.arg(help_behavior_hint="")  # the text says what the default is
+OptionalOutput = Annotated[Path | None, _OUTPUT, _NO_HINT]
+OptionalInt = Annotated[int | None, _NO_HINT]
+OptionalText = Annotated[str | None, _NO_HINT]
+Quiet = Annotated[bool, tyro.conf.arg(aliases=("-q",))]

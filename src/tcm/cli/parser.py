@@ -1,0 +1,71 @@
+"""Options to a function call, by tyro: the function's signature and docstring define the options and their help."""
+
+import contextlib
+import functools
+import io
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Union
+
+import tyro
+
+from tcm.errors import InputError
+
+TYPES = {"INT": "an integer", "FLOAT": "a number", "INT|{auto}": "an integer or auto"}
+
+
+def parse(name: str, function: Callable[..., Any], options: list[str]) -> functools.partial[int]:
+    """The call of the function that the options ask for. Wrong options are an `InputError`, on one line."""
+
+    @functools.wraps(function)
+    def prepared(*arguments: Any, **named: Any) -> functools.partial[int]:
+        return functools.partial(function, *arguments, **named)
+
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(prepared, prog=f"tcm {name}", args=options, config=(tyro.conf.DisallowNone,))
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+        raise InputError(f"{on_one_line(errors.getvalue())}; tcm {name} --help explains the options") from exit
+
+
+def on_one_line(box: str) -> str:
+    """The parser's message, which it prints in a box with titled parts, without frame, title and help texts."""
+    text = " ".join(re.sub("[│╭╮╰╯]", " ", box).split())
+    # A terminal without box-drawing characters gets rows of hyphens.
+    _, *parts = [part for part in re.split(" ?(?:─+|-{20,}) ?", text) if part]
+    message = "; ".join(part for part in parts if not part.startswith(("Argument helptext", "For full helptext")))
+    message = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"\1 is not an integer", message)
+    message = re.sub(r"could not convert string to float: ('.*?')", r"\1 is not a number", message)
+    # An option of several types, such as an integer or auto: the parser reports each type that it tried.
+    several = r"no type matching (\S+) could be .*? from \[(.*?)\]\. Got errors.*"
+    message = re.sub(several, lambda found: f"{found[2]} is not {TYPES.get(found[1], found[1])}", message)
+    message = re.sub(r"Error parsing (\S+): is empty", r"\1 is empty", message)
+    return message.replace("Error parsing ", "").replace(" (required)", "").rstrip(".")
+
+
+def print_completion(
+    functions: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., Any]]], options: list[str]
+):
+    """Prints the completion script of a shell for these commands, some of which are groups of commands."""
+    commands = {name: group(found) if isinstance(found, Mapping) else found for name, found in functions.items()}
+    tyro.cli(subcommands(commands), prog="tcm", args=options, config=(tyro.conf.DisallowNone,))
+
+
+def subcommands(functions: Mapping[str, Callable[..., Any]]) -> Any:
+    """A type whose values are calls of one of the functions."""
+    types = (Annotated[Any, tyro.conf.subcommand(name, constructor=f)] for name, f in functions.items())
+    return Union[tuple(types)]  # noqa: UP007
+
+
+def group(functions: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """A function with these subcommands."""
+
+    def chosen(command: Any) -> Any:
+        return command
+
+    # Without a name of its own, the group adds no prefix to the options of its commands.
+    chosen.__annotations__["command"] = Annotated[subcommands(functions), tyro.conf.arg(name="")]
+    return chosen
