@@ -1,4 +1,4 @@
-"""Both stages in one go (Algorithm 1): mechanisms, the counterfactuals they make, and the classifier."""
+"""Both stages in one run (TCM Algorithm 1): mechanisms, their counterfactuals, and the classifier."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from tcm.mechanisms.transport import transport
 from tcm.methods import DEFAULT
 from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.training.device import Device
+from tcm.training.device import Device, Precision
 from tcm.training.run_folder import Run
 
 
@@ -56,7 +56,7 @@ class FitConfig:
     """Seed of all random choices."""
     device: Device = "auto"
     """auto: the GPU if there is one."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Precision = "auto"
     """auto: bf16 on a GPU that supports it, fp32 otherwise."""
     mechanisms: StageOne = field(default_factory=StageOne)
     classifier: StageTwo = field(default_factory=StageTwo)
@@ -78,7 +78,7 @@ class Stages(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fitted model on disk, and what was loaded for it."""
+    """The folders of a fitted model, and the data and mechanisms that were loaded for it."""
 
     stages: Stages
     task: Task | None  # None if everything was finished already
@@ -86,14 +86,14 @@ class Fit(NamedTuple):
 
 
 def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> Fit:
-    """Runs what is left to do of both stages below `out` (TCM Algorithm 1)."""
+    """Runs both stages in subfolders of `out`, or continues them (TCM Algorithm 1)."""
     stages = Stages(out / "mechanisms", out / "classifier")
     one, two = stage_configs(config, stages)
-    with in_stage("classifier", StageTwo):  # mistakes in the second stage are found before the first one runs
-        settled = two.resolved()
-        task = None if Run(stages.classifier).finished else load_task(settled.data, quiet)
+    with in_stage("classifier", StageTwo):  # checks stage 2 before stage 1 runs
+        resolved = two.resolved()
+        task = None if Run(stages.classifier).finished else load_task(resolved.data, quiet)
         if task:
-            require_batch(settled, task)
+            require_batch(resolved, task)
     with in_stage("mechanisms", StageOne):
         train_mechanisms(one, stages.mechanisms, quiet, task)
         trained = load_mechanisms(stages.mechanisms) if task else None
@@ -107,7 +107,7 @@ def fit_pipeline(config: FitConfig, out: Path, quiet: bool = False) -> Fit:
 
 
 def stage_configs(config: FitConfig, stages: Stages) -> tuple[MechanismsConfig, TrainConfig[TCMConfig]]:
-    """The configs of the runs of stage 1 and of stage 2."""
+    """The configs of the runs of both stages."""
     common = {name: getattr(config, name) for name in ("data", "seed", "device", "precision")}
     first, second = config.mechanisms, config.classifier
     one = MechanismsConfig(**common, steps=first.steps, batch=first.batch, k=first.k, bank=first.bank)
@@ -124,7 +124,7 @@ def stage_configs(config: FitConfig, stages: Stages) -> tuple[MechanismsConfig, 
 
 @contextmanager
 def in_stage(stage: str, config: type[StageOne | StageTwo]) -> Iterator[None]:
-    """Mistakes in the fields of a stage are reported in those of both: `classifier.batch` for `batch`."""
+    """Errors name the fields of `FitConfig`: `classifier.batch` in place of `batch`."""
 
     def rename(field: str) -> str:
         return f"{stage}.{field}" if field.split(".")[0] in config.__dataclass_fields__ else field
@@ -136,7 +136,7 @@ def in_stage(stage: str, config: type[StageOne | StageTwo]) -> Iterator[None]:
 
 
 def require_batch(config: TrainConfig[Any], task: Task) -> None:
-    """An error unless both domains have the images of a batch."""
+    """An error if a domain has fewer images than a batch."""
     for store in task:
         if len(store) < config.batch:
             found = f"is {config.batch}, but {printable(store.name)} has {len(store)} images"

@@ -16,7 +16,9 @@ from tcm.nn.generator import FrozenGenerators
 from tcm.pipeline import Fit, FitConfig, Stages
 
 TINY = ["--data.benchmark", "digits", "--batch", "4", "--device", "cpu"]
-REMARK = "The proxies do nothing: 0.00% of the variance of the logits comes from x_hat"  # release: one x_hat for all
+REMARK = (
+    "The proxies have no effect: 0.00% of the variance of the logits comes from x_hat"  # release: one x_hat for all
+)
 
 
 @pytest.fixture(scope="module")

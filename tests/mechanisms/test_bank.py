@@ -68,7 +68,7 @@ def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
 
 
 def naive_loss(bank: MechanismBank, images: Tensor, origin: Side) -> tuple[Tensor, Tensor]:
-    """All k mechanisms with a graph; the mean over images of the smallest loss (Eq. 2, written plainly)."""
+    """All k mechanisms with a graph; the mean over images of the smallest loss (TCM Eq. (2), written out)."""
     totals = torch.stack([bank.terms(pair, images, origin)[0].total(10.0, 5.0) for pair in bank.pairs()])
     return totals.min(dim=0).values.mean(), winners(totals)
 
@@ -92,11 +92,11 @@ def test_the_scores_are_those_of_the_losses_and_of_the_images_that_were_made():
     bank, images = small_bank().double(), signed(random_batch(dtype=torch.float64))["source"]
     losses, made = bank.scored(images, "source")
     for place, pair in enumerate(bank.pairs()):
-        carried = pair.to_target(images)
-        adv = adversarial(bank.critic("target")(carried))
-        cyc, idt = reconstruction(pair.to_source(carried), images), reconstruction(pair.to_source(images), images)
+        transported = pair.to_target(images)
+        adv = adversarial(bank.critic("target")(transported))
+        cyc, idt = reconstruction(pair.to_source(transported), images), reconstruction(pair.to_source(images), images)
         torch.testing.assert_close(losses[place], (adv + 10 * cyc + 5 * idt).float())
-        torch.testing.assert_close(made[place], carried)
+        torch.testing.assert_close(made[place], transported)
     only = small_bank(score="adversarial").double()
     expected = torch.stack([adversarial(only.critic("target")(image)) for image in made])
     torch.testing.assert_close(only.scored(images, "source").losses, expected.float())
@@ -109,7 +109,7 @@ def test_a_mechanism_that_won_nothing_gets_no_gradient_and_does_not_move():
     before = copy.deepcopy(bank.mechanisms.state_dict())
     steps = {name: copy.deepcopy(optimizer.state_dict()["state"]) for name, optimizer in optimizers.items()}
     all_to_one = [list(range(COUNT)), [], []]
-    bank.chosen = lambda winner, progress: dict.fromkeys(SIDES, all_to_one)
+    bank.assigned_images = lambda winner, progress: dict.fromkeys(SIDES, all_to_one)
     bank.update(random_batch(), 0.1, optimizers)
     moved = {
         name.split(".")[0]
@@ -126,7 +126,10 @@ def test_a_mechanism_that_won_nothing_gets_no_gradient_and_does_not_move():
 
 def test_one_that_wins_in_one_domain_alone_learns_from_that_one():
     bank = small_bank().double()
-    bank.chosen = lambda winner, progress: {"source": [[0, 1], [2, 3, 4, 5], []], "target": [[], [*range(6)], []]}
+    bank.assigned_images = lambda winner, progress: {
+        "source": [[0, 1], [2, 3, 4, 5], []],
+        "target": [[], [*range(6)], []],
+    }
     plain, batch = copy.deepcopy(bank), random_batch(dtype=torch.float64)
     bank.update(batch, 0.0, without_steps(bank))
     images = signed(batch)["source"][:2]
@@ -136,27 +139,27 @@ def test_one_that_wins_in_one_domain_alone_learns_from_that_one():
 
 def test_in_the_warm_up_all_learn_from_all():
     bank, winner = small_bank(warmup=5), dict.fromkeys(SIDES, torch.tensor([0, 0, 1]))
-    assert bank.chosen(winner, progress=0.4) == dict.fromkeys(SIDES, [[0, 1, 2]] * K)
-    assert bank.chosen(winner, progress=0.5) == {"source": [[0, 1], [2], []], "target": [[0, 1], [2], []]}
+    assert bank.assigned_images(winner, progress=0.4) == dict.fromkeys(SIDES, [[0, 1, 2]] * K)
+    assert bank.assigned_images(winner, progress=0.5) == {"source": [[0, 1], [2], []], "target": [[0, 1], [2], []]}
     bank.update(random_batch(), 0.0, without_steps(bank))
     for number in range(K):
         assert any(gradient.abs().max() > 0 for gradient in gradients(bank, number).values())
 
 
-def test_in_the_warm_up_images_may_be_dealt_out():
+def test_in_the_warm_up_assignment_may_be_random():
     bank, winner = small_bank(warmup=5, warmup_assignment="random"), dict.fromkeys(SIDES, torch.zeros(9).long())
-    dealt = bank.chosen(winner, progress=0.4)
-    assert [len(own) for side in SIDES for own in dealt[side]] == [3] * 6
-    assert bank.chosen(winner, progress=0.5) == {side: [[*range(9)], [], []] for side in SIDES}
+    assigned = bank.assigned_images(winner, progress=0.4)
+    assert [len(own) for side in SIDES for own in assigned[side]] == [3] * 6
+    assert bank.assigned_images(winner, progress=0.5) == {side: [[*range(9)], [], []] for side in SIDES}
 
 
-def test_random_assignment_deals_evenly():
+def test_random_assignment_is_even():
     bank = small_bank(assignment="random")
-    dealt = bank.chosen(dict.fromkeys(SIDES, torch.zeros(9).long()), progress=0.9)
+    assigned = bank.assigned_images(dict.fromkeys(SIDES, torch.zeros(9).long()), progress=0.9)
     for side in SIDES:
-        assert [len(own) for own in dealt[side]] == [3, 3, 3]
-        assert sorted(place for own in dealt[side] for place in own) == [*range(9)]
-    assert dealt["source"] != dealt["target"]
+        assert [len(own) for own in assigned[side]] == [3, 3, 3]
+        assert sorted(place for own in assigned[side] for place in own) == [*range(9)]
+    assert assigned["source"] != assigned["target"]
 
 
 @pytest.mark.parametrize("settings", [{}, COMBINED], ids=["paper", "combined"])
@@ -197,32 +200,32 @@ def test_transport_keeps_shape_and_range():
         assert 0 <= made.min() <= made.max() <= 1
 
 
-# Mechanisms that share the way: the critics see all changes combined.
+# Mechanisms that share the change: the critics see all changes combined.
 
 
 def test_a_step_of_one_mechanism_is_one_of_the_whole_composition_with_the_others_fixed():
-    """d/dM_i of the critic's verdict on x + sum_j (M_j(x) - x), cycle, identity and overlap, for its own images."""
+    """d/dM_i of the critic's loss on x + sum_j (M_j(x) - x), cycle, identity and overlap, for its own images."""
     bank = small_bank(**COMBINED, identity=0.3, cycle=1.0).double()
     batch = random_batch(dtype=torch.float64)
     given: dict[Side, list[list[int]]] = {"source": [[0, 3], [1, 2], [4, 5]], "target": [[5], [0, 1, 2, 3], [4]]}
-    bank.chosen = lambda winner, progress: given
+    bank.assigned_images = lambda winner, progress: given
     plain = copy.deepcopy(bank)
     bank.update(batch, 0.0, without_steps(bank))
-    price = bank.priced()
+    weights = bank.overlap_weights()
     for place, pair in enumerate(plain.pairs()):
         for row, (side, images) in enumerate(signed(batch).items()):
             others = [other for other in plain.pairs() if other is not pair]
             change = torch.stack([other.network(opposite(side))(images).detach() - images for other in others]).sum(0)
-            carried = pair.network(opposite(side))(images)
+            transported = pair.network(opposite(side))(images)
             back = pair.network(side)
-            loss = adversarial(plain.critic(opposite(side))(carried + change))
-            loss = loss + reconstruction(back(carried), images) + 0.3 * reconstruction(back(images), images)
-            loss = loss + 0.3 * (components(carried - images) * price[row, place]).sum(dim=1)
+            loss = adversarial(plain.critic(opposite(side))(transported + change))
+            loss = loss + reconstruction(back(transported), images) + 0.3 * reconstruction(back(images), images)
+            loss = loss + 0.3 * (components(transported - images) * weights[row, place]).sum(dim=1)
             (loss[given[side][place]].sum() / COUNT).backward()
         assert_same(gradients(bank, place), gradients(plain, place))
 
 
-def test_the_critics_judge_the_image_with_all_changes():
+def test_the_critics_see_the_image_with_all_changes():
     bank, batch = small_bank(**COMBINED, pool=0).double(), random_batch(dtype=torch.float64)
     images = signed(batch)
     with torch.no_grad():
@@ -231,8 +234,8 @@ def test_the_critics_judge_the_image_with_all_changes():
         }
         whole = {side: images[side] + (made[side] - images[side]).sum(dim=0) for side in SIDES}
         for place in range(K):
-            context = bank.context(images["source"], made["source"])[place]
-            torch.testing.assert_close(made["source"][place] + context, whole["source"])
+            others = bank.changes_of_others(images["source"], made["source"])[place]
+            torch.testing.assert_close(made["source"][place] + others, whole["source"])
         expected = sum(
             critic_error(bank.critic(opposite(side))(shown), truth)
             for side in SIDES
@@ -245,31 +248,33 @@ def test_the_critics_judge_the_image_with_all_changes():
 def test_a_critic_learns_the_same_from_portions_as_from_all_images_at_once(monkeypatch: pytest.MonkeyPatch):
     found = []
     for at_once in (64, 4):  # 4 + 4 + 3 images
-        monkeypatch.setattr("tcm.mechanisms.bank.JUDGED_AT_ONCE", at_once)
+        monkeypatch.setattr("tcm.mechanisms.bank.CRITIC_BATCH", at_once)
         bank = small_bank().double()
         bank.build_optimizers()
         torch.manual_seed(1)
         real, shown = torch.rand(2, 3, 16, 16).double(), torch.rand(11, 3, 16, 16).double()
-        loss = bank.judge("source")(real, shown)
+        loss = bank.add_critic_gradients("source", real, shown)
         found.append([loss, *(x.grad.clone() for x in bank.critic("source").parameters() if x.grad is not None)])
     assert len(found[0]) > 4
     for whole, portions in zip(*found, strict=True):
         torch.testing.assert_close(portions, whole, rtol=1e-10, atol=1e-14)
 
 
-def test_alone_the_critic_judges_each_image_and_nothing_is_added():
+def test_alone_the_critic_sees_each_image_and_nothing_is_added():
     bank, images, made = small_bank(), torch.rand(2, 3, 16, 16), torch.rand(K, 2, 3, 16, 16)
-    assert bank.context(images, made).abs().max() == 0
-    assert torch.equal(bank.judged(images, made), made.flatten(0, 1))
+    assert bank.changes_of_others(images, made).abs().max() == 0
+    assert torch.equal(bank.critic_input(images, made), made.flatten(0, 1))
 
 
-def priced_overlap(bank: MechanismBank, made: Tensor, images: Tensor) -> float:
-    """The overlap of these changes, at the prices that they themselves lead to."""
-    bank.moved.zero_()
+def overlap_of(bank: MechanismBank, made: Tensor, images: Tensor) -> float:
+    """The overlap of these changes, with the weights that they themselves lead to."""
+    bank.component_change.zero_()
     for _ in range(30):
-        bank.watch(dict.fromkeys(SIDES, images), dict.fromkeys(SIDES, Scored(torch.zeros(K, len(images)), made)))
-    price = bank.priced()[0]
-    return sum((components(made[i] - images) * price[i]).sum(dim=1).mean().item() for i in range(K))
+        bank.track_changes(
+            dict.fromkeys(SIDES, images), dict.fromkeys(SIDES, Scored(torch.zeros(K, len(images)), made))
+        )
+    weights = bank.overlap_weights()[0]
+    return sum((components(made[i] - images) * weights[i]).sum(dim=1).mean().item() for i in range(K))
 
 
 def test_the_overlap_is_less_where_mechanisms_change_different_things():
@@ -278,33 +283,35 @@ def test_the_overlap_is_less_where_mechanisms_change_different_things():
     light += 0.3
     detail[:] = 0.3 * (-1.0) ** (torch.arange(16)[:, None] + torch.arange(16))
     colour[:, 0], colour[:, 2] = 0.3, -0.3
-    disjoint = priced_overlap(bank, torch.stack([light, detail, colour]), images)
-    alike = priced_overlap(bank, (light + detail + colour).expand(K, *images.shape) / 3, images)
+    disjoint = overlap_of(bank, torch.stack([light, detail, colour]), images)
+    alike = overlap_of(bank, (light + detail + colour).expand(K, *images.shape) / 3, images)
     assert disjoint < 0.05 < alike
 
 
-# Who wins, who is left.
+# Which mechanisms win, and which remain.
 
 
 def test_wins_are_counted_by_class_and_in_the_target():
     bank = small_bank(classes=3)
     bank.drop([1])
-    bank.count({"source": torch.tensor([0, 1, 1, 1]), "target": torch.tensor([1, 1, 0, 1])}, torch.tensor([0, 2, 2, 1]))
+    bank.count_wins(
+        {"source": torch.tensor([0, 1, 1, 1]), "target": torch.tensor([1, 1, 0, 1])}, torch.tensor([0, 2, 2, 1])
+    )
     assert bank.wins.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 2, 3]]
 
 
-def test_it_goes_on_without_the_dropped():
+def test_training_continues_without_dropped_mechanisms():
     bank = small_bank(**COMBINED)
     optimizers = bank.build_optimizers()
     bank.update(random_batch(), 0.0, optimizers)
     bank.drop([1])
-    assert (bank.k, bank.living) == (2, [0, 2])
+    assert (bank.k, bank.active) == (2, [0, 2])
     before = copy.deepcopy(bank.mechanisms[1].state_dict())
-    moved = bank.moved.clone()
+    moved = bank.component_change.clone()
     logged = bank.update(random_batch(), 0.1, optimizers)
     assert {name for name in logged if name.startswith("wins/source")} == {"wins/source/0", "wins/source/2"}
     assert all(torch.equal(value, before[name]) for name, value in bank.mechanisms[1].state_dict().items())
-    assert torch.equal(bank.moved[:, 1], moved[:, 1])
+    assert torch.equal(bank.component_change[:, 1], moved[:, 1])
     assert bank.transport(random_batch().source, to="target").shape[0] == 2
     assert sum(usage_shares(bank)) == pytest.approx(1)
     saved = small_bank(**COMBINED)
@@ -315,7 +322,7 @@ def test_it_goes_on_without_the_dropped():
     assert all(torch.equal(value, expected[name]) for name, value in saved.mechanisms[1].state_dict().items())
 
 
-def test_what_is_changed_is_watched_without_a_price_on_it_too():
+def test_changes_are_tracked_without_an_overlap_loss_too():
     bank = small_bank(critic_sees="combined")
     bank.update(random_batch(), 0.0, bank.build_optimizers())
     assert min(usage_shares(bank)) > 0
@@ -326,7 +333,7 @@ def test_what_is_changed_is_watched_without_a_price_on_it_too():
 def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # Mechanism 1 is unused: idle at the first evaluation and dropped at the second, in step 4.
     usage = {0: 0.6, 1: 0.0, 2: 0.4}
-    monkeypatch.setattr("tcm.mechanisms.usage.usage_shares", lambda bank: [usage[number] for number in bank.living])
+    monkeypatch.setattr("tcm.mechanisms.usage.usage_shares", lambda bank: [usage[number] for number in bank.active])
 
     def trained(folder: Path, breaks: list[int | None]) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
         for at in breaks:
@@ -349,12 +356,12 @@ def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypat
                 )
             except ConnectionError:
                 continue
-            assert bank.living == [0, 2]
+            assert bank.active == [0, 2]
             return bank.state_dict(), run.metrics()
         raise AssertionError("the last attempt must not break")
 
     (whole, rows), (resumed, others) = trained(tmp_path / "a", [None]), trained(tmp_path / "b", [4, 7, None])
-    assert {"moved", "wins", "idle", "_extra_state"} <= whole.keys()
+    assert {"component_change", "wins", "idle", "_extra_state"} <= whole.keys()
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
     assert whole["_extra_state"].tolist() == [0, 2]
     untimed = [
@@ -383,11 +390,11 @@ def test_recorded_steps_are_those_of_plain_calls(settings: dict):
 
     (plain, losses), (recorded, others) = trained(False), trained(True)
     assert others == pytest.approx(losses, rel=1e-6)
-    for name in ("moved", "wins", "idle", "_extra_state"):
+    for name in ("component_change", "wins", "idle", "_extra_state"):
         torch.testing.assert_close(recorded[name], plain[name], rtol=1e-2, atol=1e-3)
 
 
-def test_images_are_carried_to_a_side_and_nowhere_else():
-    nowhere: Any = "Clipart"  # a domain's name is no side
+def test_images_are_transported_to_a_side_and_nowhere_else():
+    nowhere: Any = "Clipart"  # the name of a domain is not a side
     with pytest.raises(ValueError, match='"Clipart"'):
         small_bank().transport(random_batch().source, to=nowhere)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.mechanisms.components import COMPONENTS, GRID, MIN_CHANGE, component_shares, components, prices
+from tcm.mechanisms.components import COMPONENTS, GRID, MIN_CHANGE, component_shares, components, overlap_weights
 
 SIDE = 32
 NOTHING = 1.1e-4  # what components() says of an image that does not change a component: the root of its 1e-8
@@ -73,16 +73,16 @@ def test_a_clear_decision_stays_as_it_is():
 
 def test_with_none_moving_nothing_is_undefined():
     torch.testing.assert_close(component_shares(torch.zeros(3, 4)), torch.full((3, 4), 1 / 3))
-    assert prices(torch.zeros(3, 4), component_shares(torch.zeros(3, 4))).isfinite().all()
+    assert overlap_weights(torch.zeros(3, 4), component_shares(torch.zeros(3, 4))).isfinite().all()
 
 
 def test_a_change_is_free_for_the_owner_and_costs_others_its_share():
     moved = torch.full((4, 4), 0.1)
-    price = prices(moved, torch.eye(4))
-    assert torch.equal(price.diagonal(), torch.zeros(4))
+    weights = overlap_weights(moved, torch.eye(4))
+    assert torch.equal(weights.diagonal(), torch.zeros(4))
     others = ~torch.eye(4, dtype=torch.bool)
-    torch.testing.assert_close(price[others], torch.full((12,), 1 / 0.4 / 4))
-    # The same price for every component of other mechanisms: the mean over components of shares of the change.
-    torch.testing.assert_close((moved * price).sum(), torch.tensor(3 / 4))
-    tiny = prices(torch.full((4, 4), 1e-6), torch.eye(4))
+    torch.testing.assert_close(weights[others], torch.full((12,), 1 / 0.4 / 4))
+    # The same weights for every component of other mechanisms: the mean over components of shares of the change.
+    torch.testing.assert_close((moved * weights).sum(), torch.tensor(3 / 4))
+    tiny = overlap_weights(torch.full((4, 4), 1e-6), torch.eye(4))
     torch.testing.assert_close(tiny[others], torch.full((12,), 1 / MIN_CHANGE / 4))

@@ -17,7 +17,7 @@ from tcm.mechanisms import usage
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.quality import run_quality
-from tcm.mechanisms.train import FORMS, MOST, MechanismsConfig, bank_config, require_room
+from tcm.mechanisms.train import AUTO_K, FORMS, MechanismsConfig, bank_config, require_room
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.run_folder import Run
 
@@ -107,7 +107,7 @@ def test_numbers_that_run_away_leave_the_last_good_state(form: str, tmp_path: Pa
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(tmp_path / "run"), *rate]) == 2
     state = torch.load(tmp_path / "run" / "state.pt", weights_only=True)
     assert all(bool(value.isfinite().all()) for value in state["learner"].values())
-    assert {"moved", "wins", "idle", "_extra_state"} <= state["learner"].keys()
+    assert {"component_change", "wins", "idle", "_extra_state"} <= state["learner"].keys()
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -130,7 +130,7 @@ def test_there_must_be_room_for_weights_gradients_and_moments():
 
 def three_unused(bank: MechanismBank) -> list[float]:
     """Usage shares in which mechanisms 1, 2 and 5 do nothing."""
-    working = [float(number not in (1, 2, 5)) for number in bank.living]
+    working = [float(number not in (1, 2, 5)) for number in bank.active]
     return [share / sum(working) for share in working]
 
 
@@ -152,8 +152,8 @@ def test_auto_starts_with_many(form: str, tmp_path: Path, capsys: pytest.Capture
     config, bank = load_mechanisms(run.folder)
     assert config.k == "auto"
     rows = run.metrics()
-    assert {f"wins/target/{i}" for i in range(MOST)} <= rows[0].keys()
-    assert [row["k"] for row in rows if "k" in row][-1] == bank.k <= MOST
+    assert {f"wins/target/{i}" for i in range(AUTO_K)} <= rows[0].keys()
+    assert [row["k"] for row in rows if "k" in row][-1] == bank.k <= AUTO_K
     assert f"Mechanisms that remain: {bank.k}" in capsys.readouterr().out
 
 
@@ -174,7 +174,7 @@ def test_auto_drops_unused_mechanisms(
     counts = {row["step"]: row["k"] for row in run.metrics() if "k" in row}
     assert counts == {2: 8, 4: 5, 6: 5}
     last = [row for row in run.metrics() if "loss/critics" in row][-1]
-    assert [i for i in range(MOST) if f"wins/source/{i}" in last] == about["numbers"]
+    assert [i for i in range(AUTO_K) if f"wins/source/{i}" in last] == about["numbers"]
     assert sum(last[f"wins/source/{i}"] for i in about["numbers"]) == pytest.approx(1)
 
 

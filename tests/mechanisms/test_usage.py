@@ -46,7 +46,7 @@ def test_unused_mechanisms_are_reported_and_stay_unless_drops_are_asked_for(bank
     for _ in range(PATIENCE + 2):
         win(bank, 5, 5, 5, 0)
         assert usage()["unused"] == 1
-    assert bank.living == [0, 1, 2, 3]
+    assert bank.active == [0, 1, 2, 3]
     assert bank.idle.tolist() == [0, 0, 0, PATIENCE + 2]
 
 
@@ -55,7 +55,7 @@ def test_unused_mechanisms_are_dropped_after_some_evaluations_in_a_row(bank: Mec
     found = []
     for shares in ((5, 0, 5, 5), (5, 0, 5, 0), (5, 5, 5, 0)):
         win(bank, *shares)
-        found.append((usage()["k"], bank.living))
+        found.append((usage()["k"], bank.active))
     # 1 was unused twice in a row; 3 once, then once more.
     assert found == [(4, [0, 1, 2, 3]), (3, [0, 2, 3]), (2, [0, 2])]
     win(bank, 5, 5, 5, 5)
@@ -69,7 +69,7 @@ def test_a_mechanism_that_is_used_again_has_all_its_time_again(bank: MechanismBa
     for last in (0, 5, 0, 5, 0, 5):
         win(bank, 5, 5, 5, last)
         usage()
-    assert bank.living == [0, 1, 2, 3]
+    assert bank.active == [0, 1, 2, 3]
 
 
 def test_used_mechanisms_are_never_dropped_and_one_always_remains(bank: MechanismBank):
@@ -81,14 +81,14 @@ def test_used_mechanisms_are_never_dropped_and_one_always_remains(bank: Mechanis
     for _ in range(2 * PATIENCE):
         win(bank, 0, 7, 0, 0)
         usage()
-    assert bank.living == [1]
+    assert bank.active == [1]
 
 
 def test_if_critics_see_all_changes_combined_usage_is_the_share_of_the_change():
     combined = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), critic_sees="combined")
     bank = combined.build(3, 16, 10, len(CLASSES))
-    bank.moved[:, 0, :2] = 0.3
-    bank.moved[:, 1, 2:] = 0.1  # small, but no other mechanism does it
+    bank.component_change[:, 0, :2] = 0.3
+    bank.component_change[:, 1, 2:] = 0.1  # small, but no other mechanism does it
     win_all = torch.zeros_like(bank.wins)
     win_all[2] = 5  # its images look best, since it leaves them as they are
     bank.wins.copy_(win_all)
@@ -107,7 +107,7 @@ def test_a_checkpoint_keeps_which_mechanisms_are_active(bank: MechanismBank):
     usage()
     other = bank.config.build(4, 16, 10, len(CLASSES))
     other.load_state_dict(bank.state_dict())
-    assert (other.living, other.idle.tolist()) == ([0, 2, 3], [0, 0, 0, 1])
+    assert (other.active, other.idle.tolist()) == ([0, 2, 3], [0, 0, 0, 1])
 
 
 def test_the_messages():
@@ -137,9 +137,9 @@ def test_no_more_are_kept_than_components_that_change():
     config = BankConfig(GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(2, 1), critic_sees="combined", overlap=1.0)
     bank = config.build(6, 16, 10, len(CLASSES))
     # Two mechanisms share the level, two the colour, two the detail; contrast hardly changes.
-    bank.moved[:] = torch.tensor(
+    bank.component_change[:] = torch.tensor(
         [[3, 0, 0, 0], [0, 0, 0, 2], [0, 0, 1, 0], [2, 0, 0, 0], [0, 0.01, 0, 1], [0, 0, 0.5, 0]]
     )
     usage = UsageCounter(bank, CLASSES, drops=True)
     assert [usage()["k"] for _ in range(PATIENCE + 1)] == [6, 3, 3]
-    assert bank.living == [0, 1, 2]
+    assert bank.active == [0, 1, 2]

@@ -73,7 +73,7 @@ def test_variants_and_head_fit_a_phone_without_scrolling(browser: "Browser", tmp
     for title in TITLES:
         section = page.locator("section", has=page.get_by_role("heading", name=title))
         assert section.evaluate("part => [...part.querySelectorAll('*')].every(e => e.scrollWidth <= 335)"), title
-    assert page.locator(".callout").inner_text().startswith("The proxies do nothing")
+    assert page.locator(".callout").inner_text().startswith("The proxies have no effect")
     page.close()
 
 

@@ -55,7 +55,7 @@ def test_a_causal_head_shows_its_last_numbers(make_run: MakeRun, finished: bool)
         assert f" {number} " in text
     for name in ("Norm of W1 W3^+", "Norm of W2", "Largest singular value of W3", "Smallest singular value of W3"):
         assert name in text
-    assert "do nothing" not in text
+    assert "The proxies have no effect" not in text
     assert "Head: direct norm" in text  # among the curves
 
 
@@ -72,7 +72,7 @@ def test_all_singular_values_are_shown_of_a_finished_run(make_run: MakeRun):
 def test_what_is_wrong_with_a_head_is_said_in_words(make_run: MakeRun):
     bad = {**HEAD, "norm": 610.0, "lost": 2, "share": 0.001}
     text = page_of(make_run("a", head=bad), make_run("b", seed=1)).text
-    assert "W3 is singular: 2 directions of z leave no trace" in text
-    assert "W1 W3^+ explodes: its norm is 610 where that of W2 is 11.2;" in text
-    assert "The proxies do nothing: 0.10% of the variance" in text
+    assert "W3 is singular: 2 directions of z have no effect" in text
+    assert "W1 W3^+ explodes: its norm is 610, and that of W2 is 11.2;" in text
+    assert "The proxies have no effect: 0.10% of the variance" in text
     assert text.count(TITLES[1]) == 1

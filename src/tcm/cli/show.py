@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from tcm.classifier.selection import collapse_warning
+from tcm.cli.app import with_options
 from tcm.errors import InputError, printable
-from tcm.methods.tcm.proxy import head_metrics, head_remarks
+from tcm.methods.tcm.head_diagnostics import head_metrics, head_remarks
 from tcm.training.files import can_be_replaced
 from tcm.training.run_folder import Run, read_json
 
@@ -33,7 +34,7 @@ def print_remarks(run: Path) -> None:
     rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
     found = head_metrics(rows)
     for remark in filter(None, [collapse_warning(rows, len(classes)), *(head_remarks(found) if found else [])]):
-        print(remark)
+        print(with_options(remark))
 
 
 def require_writable(file: Path, field: str) -> None:

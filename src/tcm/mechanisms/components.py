@@ -24,24 +24,24 @@ def components(change: Tensor) -> Tensor:
     return torch.stack([(part.square().flatten(1).mean(dim=1) + 1e-8).sqrt() for part in parts], dim=1)
 
 
-def component_shares(moved: Tensor, sharpness: float = 4.0, rounds: int = 20) -> Tensor:
+def component_shares(change: Tensor, sharpness: float = 4.0, rounds: int = 20) -> Tensor:
     """The share of each component that belongs to each mechanism: [k, components], every column sums to 1.
 
-    A component belongs to the mechanisms that change it most, by `moved` [k, components], and every mechanism gets the
+    A component belongs to the mechanisms that change it most, by `change` [k, components], and every mechanism gets the
     same total share: Sinkhorn balancing of the shares, after a power that makes them nearly 0 or 1.
     """
-    k, count = moved.shape
-    share = ((moved + 1e-6) / (moved + 1e-6).sum(dim=0)) ** sharpness
+    k, count = change.shape
+    share = ((change + 1e-6) / (change + 1e-6).sum(dim=0)) ** sharpness
     for _ in range(rounds):
         share = share / share.sum(dim=1, keepdim=True) * (count / k)
         share = share / share.sum(dim=0)
     return share
 
 
-def prices(moved: Tensor, belongs: Tensor) -> Tensor:
-    """The price of a change for each mechanism and component: [k, components].
+def overlap_weights(change: Tensor, belongs: Tensor) -> Tensor:
+    """The weight of a change in the overlap loss for each mechanism and component: [k, components].
 
     0 for its own components; for those of others, the share that the change has in the change by all mechanisms.
     """
-    whole = moved.sum(dim=0).clamp(min=MIN_CHANGE)
-    return (1 - belongs) / whole / moved.shape[1]
+    whole = change.sum(dim=0).clamp(min=MIN_CHANGE)
+    return (1 - belongs) / whole / change.shape[1]

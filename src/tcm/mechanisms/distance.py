@@ -68,7 +68,7 @@ class Watch:
         batch = transport_batch_size(bank.config.generator, task.source.size, fabric.device)
         transport = single_and_combined(bank)
         found = frechet(fabric, transport, self.network, task, self.crop, images=self.images, batch=batch)
-        names = [*map(str, bank.living), "together"]
+        names = [*map(str, bank.active), "together"]
         row = {
             f"frechet/{to}/{name}": distance
             for to, distances in found.transported.items()
@@ -114,7 +114,7 @@ def single_and_combined(bank: MechanismBank) -> Transport:
         before = 2 * images - 1
         made = torch.stack([run_network(pair.network(to), before) for pair in bank.pairs()]).float()
         if bank.config.critic_sees == "combined":
-            made = torch.cat([made, bank.judged(before, made)[None]])
+            made = torch.cat([made, bank.critic_input(before, made)[None]])
         return ((made + 1) / 2).clamp(0, 1)
 
     return transport

@@ -1,4 +1,4 @@
-"""Stage 1 as a run: from a task's images to a folder with k trained mechanisms (Algorithm 1, lines 4 to 9)."""
+"""Stage 1 as a run: from a task's images to a folder with k trained mechanisms (TCM Algorithm 1, lines 4 to 9)."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,14 +20,14 @@ from tcm.training.device import free_memory
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 
-KIND = "mechanisms"  # what config.json and model.safetensors say that they hold
-MOST = 8  # mechanisms with which `k` auto starts
+KIND = "mechanisms"  # the kind of run, in config.json and model.safetensors
+AUTO_K = 8  # number of mechanisms at the start of a run with `k` auto
 Form = Literal["paper", "release", "disentangled"]
 FORMS: dict[Form, BankConfig] = {
     "paper": BankConfig(),
-    # The authors' scripts: every image to a random mechanism, from the first step to the last.
+    # The authors' scripts: every image goes to a random mechanism, in all steps.
     "release": BankConfig(warmup=0, assignment="random"),
-    # Mechanisms that each go a part of the way to the other domain and change one factor.
+    # Each mechanism makes a part of the change to the other domain and changes one factor.
     "disentangled": BankConfig(
         generator=GeneratorConfig(residual=True),
         critic=CriticConfig(zero_init_last=True),
@@ -41,12 +41,12 @@ FORMS: dict[Form, BankConfig] = {
         critic_lr=4e-4,
     ),
 }
-# The same for images below 64 pixels and runs of minutes.
+# The same for images below 64 pixels, with networks that train in minutes.
 SMALL = {"generator": GeneratorConfig(8, 1, 1, kernel=3), "critic": CriticConfig(16, 2), "lr": 1e-3, "critic_lr": 1e-3}
 SMALL_FORMS: dict[Form, BankConfig] = {
     "paper": replace(FORMS["paper"], **SMALL, warmup=200),
     "release": replace(FORMS["release"], **SMALL),
-    # Small networks learn fast, and must be held back more.
+    # Small networks learn faster, so these losses have more weight.
     "disentangled": replace(
         FORMS["disentangled"],
         generator=GeneratorConfig(8, 1, 1, kernel=3, residual=True),
@@ -76,34 +76,34 @@ class MechanismsConfig(RunConfig):
     k: int | Literal["auto"] = 4
     """Number of mechanisms. auto: start with 8 and drop those that are unused."""
     form: Form = "paper"
-    """What the values of `bank` start from. paper: as the paper writes it. release: the authors' scripts. disentangled:
-    mechanisms that each change one factor. Images below 64 pixels have small networks."""
+    """The defaults of `bank`. paper: as in the paper. release: as in the authors' scripts. disentangled: each mechanism
+    changes one factor. Images below 64 pixels have small networks."""
     bank: BankConfig = field(default_factory=BankConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
 
     @property
-    def most(self) -> int:
+    def initial_k(self) -> int:
         """The number of mechanisms at the start."""
-        return MOST if self.k == "auto" else self.k
+        return AUTO_K if self.k == "auto" else self.k
 
     def resolved(self) -> "MechanismsConfig":
-        """This config with every default filled in; mistakes are found here, before anything is written."""
-        settled = self.with_defaults(steps=500 if self.data.is_digits else 50_000)
-        if self.most < 1:
+        """This config with all defaults filled in; an error if a value cannot be used."""
+        resolved = self.with_defaults(steps=500 if self.data.is_digits else 50_000)
+        if self.initial_k < 1:
             raise InputError("k", f"is {self.k}; give 1 or more mechanisms")
-        # A warm-up or a pool of 0 means to do without.
+        # `warmup` and `pool` may be 0, which turns them off.
         positive = {key: value for key, value in to_json(self.bank).items() if key not in ("warmup", "pool")}
         require_valid_numbers(positive, "bank")
-        self.bank.require_usable(settled.data.view.crop)
+        self.bank.require_usable(resolved.data.view.crop)
         self.watch.require_usable()
-        return settled
+        return resolved
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
 def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, task: Task | None = None) -> bool:
-    """Trains the mechanisms in the folder `out`, or resumes there. False if they were finished already.
+    """Trains the mechanisms in the folder `out`, or resumes the run there. False if it was finished already.
 
-    `task` are the images of the config, if they are loaded already.
+    `task` has the images of the config, if they are loaded already.
     """
     config = config.resolved()
     fabric, run = open_run(config, out, {"kind": KIND})
@@ -117,7 +117,7 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
         stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))
         classes = task.source.classes
-        bank = config.bank.build(config.most, config.data.view.crop, config.schedule.steps, len(classes))
+        bank = config.bank.build(config.initial_k, config.data.view.crop, config.schedule.steps, len(classes))
     except InputError:
         run.undo_start()
         raise
@@ -143,8 +143,8 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
     )
     domains = [store.name for store in task]
     about = {"kind": KIND, "config": to_json(config), "k": bank.k, "domains": domains, "classes": list(classes)}
-    # The saved mechanisms count from 0; the metrics keep the numbers that they had before others were dropped.
-    run.save_model(bank.weights(), {**about, "numbers": bank.living})
+    # The saved mechanisms are numbered from 0. `numbers` are their numbers in the metrics, from before any was dropped.
+    run.save_model(bank.weights(), {**about, "numbers": bank.active})
     return True
 
 
@@ -153,6 +153,6 @@ def require_room(config: MechanismsConfig, room: float) -> None:
     with torch.device("meta"):
         numbers = sum(parameter.numel() for parameter in config.bank.generator.build().parameters())
     one = len(SIDES) * 4 * 4 * numbers  # bytes
-    if config.most * one > room:
-        found = f"is {config.most}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
+    if config.initial_k * one > room:
+        found = f"is {config.initial_k}, but the memory holds {int(room // one)} mechanisms of {one / 2**20:.0f} MiB"
         raise InputError("k", f"{found}; give a smaller `k` or `bank.generator.width`")

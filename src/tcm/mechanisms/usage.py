@@ -21,12 +21,12 @@ class UsageCounter:
     def __call__(self) -> dict[str, float]:
         """The usage share of each mechanism, and its share of the images of each class, since the last call."""
         bank = self.bank
-        usage = dict(zip(bank.living, usage_shares(bank), strict=True))
+        usage = dict(zip(bank.active, usage_shares(bank), strict=True))
         row = {f"usage/{number}": share for number, share in usage.items()}
-        won = bank.wins[:, :-1] / bank.wins[bank.living, :-1].sum(dim=0).clamp(min=1)
+        won = bank.wins[:, :-1] / bank.wins[bank.active, :-1].sum(dim=0).clamp(min=1)
         row |= {
             f"class_wins/{number}/{name}": share
-            for number in bank.living
+            for number in bank.active
             for name, share in zip(self.classes, won[number].tolist(), strict=True)
         }
         bank.wins.zero_()
@@ -49,10 +49,10 @@ def usage_shares(bank: MechanismBank) -> list[float]:
     combined: its share of the change by all mechanisms, as the mean over components.
     """
     if bank.config.critic_sees == "each":
-        won = bank.wins[bank.living].sum(dim=1)
+        won = bank.wins[bank.active].sum(dim=1)
         return (won / won.sum().clamp(min=1)).tolist()
-    moved = bank.moved[:, bank.living][..., used_components(bank)]
-    return (moved / moved.sum(dim=1, keepdim=True).clamp(min=1e-6)).mean(dim=(0, 2)).tolist()
+    change = bank.component_change[:, bank.active][..., used_components(bank)]
+    return (change / change.sum(dim=1, keepdim=True).clamp(min=1e-6)).mean(dim=(0, 2)).tolist()
 
 
 def max_mechanisms(bank: MechanismBank) -> int:
@@ -62,7 +62,7 @@ def max_mechanisms(bank: MechanismBank) -> int:
 
 def used_components(bank: MechanismBank) -> Tensor:
     """Which components the mechanisms change: bool [components]."""
-    whole = bank.moved[:, bank.living].sum(dim=1).mean(dim=0)
+    whole = bank.component_change[:, bank.active].sum(dim=1).mean(dim=0)
     return whole >= MIN_COMPONENT * whole.max()
 
 

@@ -1,7 +1,7 @@
-"""Stage 2: one file per method, and the table of them all.
+"""Stage 2: one file per method, and the table of all methods.
 
-In: a `Batch` with labels of the source alone. Out: loss terms by name, and logits of target images. Start with
-`method.py`, then `dann.py`; docs/adding-a-method.md adds one more.
+In: a `Batch`, in which only source images have labels. Out: loss terms by name, and logits of target images. Start with
+`method.py`, then `dann.py`. docs/adding-a-method.md shows how to add a method.
 """
 
 from tcm.methods.baseline import BaselineConfig
@@ -17,8 +17,8 @@ from tcm.methods.tcm.paper import PaperConfig
 from tcm.methods.tcm.release import ReleaseConfig
 from tcm.methods.tcm.tcm import TCMConfig
 
-# One line registers a method: it is then in the command line, the tests, suites, tables, costs and the documentation,
-# in this order.
+# One line registers a method for the command line, the tests, suites, tables, costs and the documentation, in this
+# order.
 METHODS: dict[str, type[MethodConfig]] = {
     "erm": ERMConfig,
     "dan": DANConfig,

@@ -15,22 +15,22 @@ from tcm.nn.schedules import ramp_up
 
 @dataclass(frozen=True)
 class BaselineConfig(MethodConfig):
-    """The paper's Baseline: a classifier on source images that one mechanism carried to the target."""
+    """Baseline: a classifier on source images that one mechanism transported to the target (TCM Section 4.2)."""
 
     uses_counterfactuals: ClassVar[bool] = True
     number_of_mechanisms: ClassVar[int | None] = 1
 
-    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # that of tcm-paper
+    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # as in tcm-paper
     input: Literal["backbone", "bottleneck"] = "backbone"
-    """The features that the discriminators read."""
+    """The features that the discriminators see."""
     alpha: float = 1.0
-    """Weight of the proxy loss; its reversed gradient grows with progress."""
+    """Weight of the proxy loss, TCM Eq. (10). The factor of its reversed gradient grows with progress."""
     hidden: int = 1024
     """Width of the discriminators."""
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
-        """The small network learns at the rate of the other methods."""
+        """The default settings; the small network has the learning rate of the other methods."""
         return cls(recipe=Recipe()) if small else cls()
 
 
@@ -44,7 +44,7 @@ class Baseline(Method, config=BaselineConfig):
         self.alignment = ProxyAlignment(width, config.hidden)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """The labels of source images teach their counterfactuals M(x_s); both domains' features are aligned."""
+        """Cross-entropy on the transported source images M(x_s), and the proxy loss on the features of both domains."""
         # All views in one pass: batch normalisation sees them together.
         views = all_views(batch)
         pooled = views.like(self.backbone(views.flat))

@@ -16,25 +16,25 @@ from tcm.nn.schedules import ramp_up
 
 @dataclass(frozen=True)
 class CDANConfig(MethodConfig):
-    """Conditional adversarial training: a discriminator that sees features together with the predicted class."""
+    """CDAN: features that a discriminator cannot tell apart, given the predicted class (Long et al., 2018)."""
 
     trade_off: float = 1.0
     """Weight of the domain loss."""
     weighting: Literal["equal", "entropy"] = "equal"
-    """equal: all images count alike. entropy: those with a sure prediction count more."""
+    """Weights of the images in the domain loss. equal: all the same. entropy: confident predictions count more."""
     hidden: int = 1024
     """Width of the discriminator."""
 
 
 @dataclass(frozen=True)
 class CDANEConfig(CDANConfig):
-    """CDAN+E: conditional adversarial training in which images with a sure prediction count more."""
+    """CDAN+E: CDAN in which images with a confident prediction count more (Long et al., 2018)."""
 
     weighting: Literal["equal", "entropy"] = "entropy"
 
 
 class CDAN(Method, config=CDANConfig):
-    """Classification on the source, plus a discriminator of features times predictions behind a gradient reversal."""
+    """Classification on the source, plus a discriminator of features x predictions behind a gradient reversal layer."""
 
     def __init__(self, problem: Problem, config: CDANConfig):
         super().__init__(problem, config)
@@ -43,11 +43,11 @@ class CDAN(Method, config=CDANConfig):
         self.discriminator = discriminator(config.recipe.bottleneck * problem.classes, config.hidden)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification and domain loss; the reversal's factor grows with progress, as DANN's."""
+        """Classification loss and domain loss. The factor of the gradient reversal grows with progress, as in DANN."""
         both = [len(batch.source), len(batch.target)]
         features = self.features(torch.cat([batch.source, batch.target]))
         logits = self.classifier(features)
-        # Constants, as in the authors' code: the discriminator reaches the classifier through the features alone.
+        # Without gradient, as in the authors' code: the domain loss does not train the classifier.
         predictions = logits.detach().float().softmax(dim=1)
         joint = multilinear_map(features, predictions)
         source, target = self.discriminator(reverse_gradient(joint, ramp_up(progress))).float().split(both)

@@ -13,10 +13,10 @@ from tcm.nn.losses import multi_kernel_mmd
 
 @dataclass(frozen=True)
 class DANConfig(MethodConfig):
-    """Mean embeddings: features whose distributions several kernels cannot tell apart."""
+    """DAN: features with the same mean embedding in both domains, by several kernels (Long et al., 2015)."""
 
     trade_off: float = 1.0
-    """Weight of the distance between the domains."""
+    """Weight of the distance between the mean embeddings."""
 
 
 class DAN(Method, config=DANConfig):
@@ -27,7 +27,7 @@ class DAN(Method, config=DANConfig):
         self.trade_off = config.trade_off
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification and the distance of the bottleneck's features."""
+        """Classification loss, and the distance between the bottleneck features of both domains."""
         # One pass over both domains: batch normalisation sees them together.
         features = self.features(torch.cat([batch.source, batch.target]))
         source, target = features.split([len(batch.source), len(batch.target)])

@@ -15,7 +15,7 @@ from tcm.nn.schedules import ramp_up
 
 @dataclass(frozen=True)
 class DANNConfig(MethodConfig):
-    """Domain-adversarial training: features that a discriminator cannot tell apart by domain."""
+    """DANN: features that a domain discriminator cannot tell apart (Ganin et al., 2016)."""
 
     trade_off: float = 1.0
     """Weight of the domain loss."""
@@ -32,7 +32,10 @@ class DANN(Method, config=DANNConfig):
         self.discriminator = discriminator(config.recipe.bottleneck, config.hidden)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification and domain loss; the reversal's factor grows with progress, so early noise does no harm."""
+        """Classification loss and domain loss.
+
+        The factor of the gradient reversal grows with progress: at first the discriminator is still untrained.
+        """
         features = self.features(torch.cat([batch.source, batch.target]))
         logits = self.classifier(features[: len(batch.source)])
         domains = self.discriminator(reverse_gradient(features, ramp_up(progress)))

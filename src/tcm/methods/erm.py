@@ -1,4 +1,4 @@
-"""Source only: empirical risk minimisation on the labelled domain. What every adaptation method must beat."""
+"""ERM: empirical risk minimisation on the source, the lower bound for every adaptation method."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from tcm.methods.method import Method, MethodConfig
 
 @dataclass(frozen=True)
 class ERMConfig(MethodConfig):
-    """Source only: train on the labelled domain alone, which every other method must beat."""
+    """ERM (source only): a classifier that is trained on source images alone, without adaptation."""
 
 
 class ERM(Method, config=ERMConfig):
-    """Cross-entropy on the source images; the target's are never looked at."""
+    """Cross-entropy on source images. Target images are not used."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """The classification loss alone."""
+        """The classification loss."""
         return {"classification": F.cross_entropy(self.predict(batch.source), batch.labels)}

@@ -15,49 +15,49 @@ from tcm.nn.losses import class_balance, classifier_discrepancy
 
 @dataclass(frozen=True)
 class MCDConfig(MethodConfig):
-    """Two classifiers that find the target images they disagree on, and a backbone that makes them agree."""
+    """MCD: features on which two classifiers that are trained to disagree still agree (Saito et al., 2018)."""
 
     recipe: Recipe = field(default_factory=lambda: Recipe(bottleneck=1024))
     trade_off: float = 1.0
-    """Weight of the discrepancy: 1 in the paper. It is a mean over classes: with many of them more is needed."""
+    """Weight of the discrepancy, 1 in the paper of MCD. It is a mean over classes, so many classes need more."""
     balance: float = 0.01
-    """Weight of the class balance of target predictions."""
+    """Weight of the class balance loss on target predictions."""
     repeats: int = 4
-    """Steps of the backbone for each step of the classifiers: n in the paper."""
+    """Steps of the backbone for each step of the classifiers: n in the paper of MCD."""
 
 
 class MCD(Method, config=MCDConfig):
-    """The backbone against two classifiers, each with hidden layers of its own, in three steps."""
+    """Adversarial training of the backbone against two classifiers with hidden layers, in three steps."""
 
     def __init__(self, problem: Problem, config: MCDConfig):
         super().__init__(problem, config)
         self.config = config
-        del self.bottleneck, self.classifier  # the two classifiers take their place
+        del self.bottleneck, self.classifier  # replaced by the two classifiers
         width = config.recipe.bottleneck
         heads = (deep_classifier(problem.backbone.features, width, problem.classes) for _ in range(2))
         self.classifiers = nn.ModuleList(heads)
 
     def features(self, images: Tensor) -> Tensor:
-        """What the classifiers read: [batch, features of the backbone]."""
+        """The input of the classifiers: [batch, features of the backbone]."""
         return self.backbone(images)
 
     def answer(self, images: Tensor) -> Answer:
-        """The mean of both classifiers' logits [batch, classes], as in the authors' code, and what they read."""
+        """The mean of both classifiers' logits [batch, classes], as in the authors' code, and their input."""
         features = self.features(images)
         first, second = self.both_logits(features)
         return Answer(0.5 * (first + second), features)
 
     def both_logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of the first and of the second classifier."""
+        """The logits of the first and of the second classifier, each [batch, classes]."""
         first, second = (classifier(features) for classifier in self.classifiers)
         return first, second
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """What the steps combine: classification of both, balance of both, and their discrepancy on the target."""
+        """The terms that the steps combine: classification, class balance and discrepancy of both classifiers."""
         return self.terms(self.features(torch.cat([batch.source, batch.target])), batch.labels)
 
     def terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """The losses by name, from features of the source images, which have labels, and then of the target's."""
+        """The losses by name. The features are those of the labelled source images, then those of the target images."""
         logits = self.both_logits(features)
         source, target = zip(*(part.tensor_split([len(labels)]) for part in logits), strict=True)
         return {
@@ -67,12 +67,15 @@ class MCD(Method, config=MCDConfig):
         }
 
     def build_optimizers(self) -> dict[str, Optimizer]:
-        """The classifiers and the backbone learn in turn, so each has its own SGD."""
+        """One SGD for the classifiers and one for the backbone, because they take turns."""
         backbone, new = self.parameter_groups()
         return {"classifiers": self.sgd(new), "backbone": self.sgd(backbone)}
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
-        """Steps A, B and, n times, C of Section 3.3. The losses are A's, but the discrepancy is that of the last C."""
+        """Steps A, B and, n times, C of Saito et al. (2018), Section 3.3.
+
+        Returns the losses of step A, but the discrepancy of the last step C.
+        """
 
         def descend(loss: Tensor, *names: str) -> None:
             for optimizer in optimizers.values():
@@ -81,15 +84,15 @@ class MCD(Method, config=MCDConfig):
             for name in names:
                 optimizers[name].step()
 
-        # A: all learn to classify the source.
+        # A: classifiers and backbone learn to classify the source.
         found = self.losses(batch, progress)
         descend(found["classification"] + found["balance"], "classifiers", "backbone")
-        # B: the classifiers learn to differ on the target and still to classify the source.
+        # B: the classifiers learn to disagree on the target, and still to classify the source.
         with torch.no_grad():
             features = self.features(torch.cat([batch.source, batch.target]))
         terms = self.terms(features, batch.labels)
         descend(terms["classification"] + terms["balance"] - terms["discrepancy"], "classifiers")
-        # C: the backbone learns to make them agree again.
+        # C: the backbone learns features on which they agree.
         for _ in range(self.config.repeats):
             terms = self.losses(batch, progress)
             descend(terms["discrepancy"], "backbone")

@@ -15,15 +15,15 @@ from tcm.nn.schedules import ramp_up
 
 @dataclass(frozen=True)
 class MDDConfig(MethodConfig):
-    """Margin disparity: features on which no second classifier agrees on the source and differs on the target."""
+    """MDD: features on which no classifier agrees on the source and disagrees on the target (Zhang et al., 2019)."""
 
     recipe: Recipe = field(default_factory=lambda: Recipe(lr=0.004, bottleneck=1024))
     trade_off: float = 1.0
     """Weight of the disparity discrepancy."""
     margin: float = 4.0
-    """gamma: how much more agreement on the source counts than difference on the target."""
+    """gamma, the weight of agreement on the source relative to disagreement on the target."""
     reversal: float = 0.1
-    """What the gradient reversal's factor grows to."""
+    """Largest factor of the gradient reversal, which grows with progress."""
     hidden: int = 1024
     """Width of the hidden layer of both classifiers."""
 
@@ -39,7 +39,7 @@ class MDD(Method, config=MDDConfig):
         self.classifier, self.rival = hidden_classifier(*widths), hidden_classifier(*widths)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification and disparity; the reversal's factor grows with progress."""
+        """Classification loss and margin disparity."""
         config, both = self.config, [len(batch.source), len(batch.target)]
         features = self.features(torch.cat([batch.source, batch.target]))
         source, target = self.classifier(features).split(both)

@@ -1,4 +1,4 @@
-"""Stage 2: what every classification method shares. A new one writes `losses` and little else."""
+"""The base class of all methods. A new method implements `losses` and little else."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -21,49 +21,49 @@ from tcm.training.learner import Learner
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method is built for."""
+    """What a method needs to be built."""
 
     classes: int
     backbone: Backbone
-    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, for a method that uses counterfactuals
+    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method uses counterfactuals
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How every method is trained unless its config says otherwise (the usual recipe of the field)."""
+    """The optimiser and the bottleneck of a method, with the values that are usual in domain adaptation."""
 
     lr: float = 0.01
     """Learning rate of new layers."""
     pretrained_lr: float = 0.1
-    """A pretrained backbone's learning rate as a share of `lr`; one that starts from scratch learns at `lr`."""
+    """Learning rate of a pretrained backbone, relative to `lr`. A backbone with random weights has `lr`."""
     momentum: float = 0.9
-    """Momentum of SGD (nesterov)."""
+    """Nesterov momentum of SGD."""
     weight_decay: float = 1e-3
-    """Weight decay of every parameter."""
+    """Weight decay of all parameters."""
     bottleneck: int = 256
     """Width of the layer between backbone and classifier."""
 
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """The settings of a method: a frozen dataclass whose first line of documentation is the help of the command line.
+    """The settings of a method. The first line of the docstring is the help on the command line.
 
-    `class DANN(Method, config=DANNConfig)` connects the two, so that `build` need not be written again.
+    `class DANN(Method, config=DANNConfig)` makes `DANNConfig().build(problem)` return a `DANN`.
     """
 
     method: ClassVar[type["Method"]]
     uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
-    number_of_mechanisms: ClassVar[int | None] = None  # that the method needs; None: any number
+    number_of_mechanisms: ClassVar[int | None] = None  # None: any number
 
     recipe: Recipe = field(default_factory=Recipe)
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
-        """The default settings; `small` is for images below 64 pixels and their small network."""
+        """The default settings; `small` is for images below 64 pixels, which have a small network."""
         return cls()
 
     def build(self, problem: Problem) -> "Method":
-        """The method, with fresh weights on top of the problem's backbone."""
+        """The method, with new weights on top of the problem's backbone."""
         k, needed = len(problem.inverse or ()), self.number_of_mechanisms
         if needed not in (None, k):
             found = f"has {k} mechanisms, but this method uses {needed}"
@@ -72,21 +72,21 @@ class MethodConfig:
 
 
 class Answer(NamedTuple):
-    """What a method says of images, and what it says it by."""
+    """The prediction of a method for a batch of images, and the features behind it."""
 
     logits: Tensor  # [batch, classes]
-    features: Tensor  # [batch, width], of the layer that the logits are read from
-    variants: Mapping[str, Tensor] = MappingProxyType({})  # name -> logits of another way to predict, to compare with
+    features: Tensor  # [batch, width], the input of the classifier
+    variants: Mapping[str, Tensor] = MappingProxyType({})  # name -> logits of another way to predict
 
 
 class Method(Learner):
-    """Backbone, bottleneck, classifier, and SGD with the field's schedule."""
+    """A backbone, a bottleneck and a classifier, trained by SGD."""
 
     lr_fields = ("method.recipe.lr",)
-    min_steps_to_compile = 4000  # on an H200 17 ms are saved a step, and 50 s are spent
+    min_steps_to_compile = 4000  # on an H200 it takes 50 s and saves 17 ms per step
 
     def __init_subclass__(cls, config: type[MethodConfig] | None = None) -> None:
-        """Makes the class what `config` builds."""
+        """Makes `config.build` return this class."""
         super().__init_subclass__()
         if config:
             config.method = cls
@@ -98,25 +98,26 @@ class Method(Learner):
         self.inverse = problem.inverse
         self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)
         self.classifier: nn.Module = classifier(recipe.bottleneck, problem.classes)
-        self.notes: dict[str, Tensor] = {}  # what `losses` has to tell beside the losses, by names with a stroke
+        self.extra_metrics: dict[str, Tensor] = {}  # set by `losses`, for metrics.jsonl; names contain a slash
 
     @abstractmethod
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """The terms of the objective by name; `update` descends on their sum."""
+        """The terms of the objective by name; `update` minimises their sum."""
 
     def features(self, images: Tensor) -> Tensor:
-        """What the classifier reads: [batch, bottleneck]."""
+        """The input of the classifier: [batch, bottleneck]."""
         return self.bottleneck(self.backbone(images))
 
     def answer(self, images: Tensor) -> Answer:
-        """Logits of target images and the features behind them, in one pass. A method that predicts in another way
-        overrides this; `predict` follows."""
+        """Logits of target images, and the features behind them, from one pass.
+
+        A method that predicts in another way overrides this; `predict` uses it.
+        """
         features = self.features(images)
         return Answer(self.classifier(features), features)
 
     def answer_fast(self, images: Tensor) -> Answer:
-        """The answer for users in a hurry, and of source images, which need no counterfactuals; most methods have but
-        one."""
+        """The same without counterfactuals: for fast predictions, and for source images. By default `answer` itself."""
         return self.answer(images)
 
     def predict(self, images: Tensor) -> Tensor:
@@ -124,40 +125,43 @@ class Method(Learner):
         return self.answer(images).logits
 
     def class_scores(self, images: Tensor) -> Tensor:
-        """Scores [batch, classes] before any softmax, whose gradient tells what in an image speaks for a class."""
+        """Scores [batch, classes] whose gradient shows which parts of an image support a class (see `grad_cam.py`)."""
         return self.predict(images)
 
     def predict_fast(self, images: Tensor) -> Tensor:
-        """The prediction for users in a hurry."""
+        """Logits [batch, classes] without counterfactuals."""
         return self.answer_fast(images).logits
 
     def conclude(self, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """What is still to do after the last step with all images in batches: those of the target and, where there are
-        counterfactuals, those of the source with theirs, [k, batch, ...]."""
+        """Called once after the last step, to compute statistics over all images.
+
+        `target` yields batches of target images. If the method uses counterfactuals, `source` yields batches of source
+        images and of their counterfactuals [k, batch, ...]; otherwise it is empty.
+        """
 
     def diagnostics(self) -> dict[str, float]:
-        """What the metrics are to tell of the weights at every evaluation."""
+        """Numbers about the weights, which every evaluation adds to metrics.jsonl."""
         return {}
 
     def singular_values(self) -> dict[str, list[float]]:
-        """Those of the matrices that a method has to invert, by name, the largest first; evaluation.json has them."""
+        """Singular values of the matrices that the method inverts, by name, in descending order (evaluation.json)."""
         return {}
 
     def with_own_optimizer(self) -> list[Tensor]:
-        """Parameters that the common SGD leaves alone."""
+        """Parameters that are not trained by the SGD of `build_optimizers`."""
         return []
 
     def inverse_counterfactuals(self, images: Tensor) -> Tensor:
-        """M_i^-1 of target images, all k: [k, batch, 3, height, width] in [0, 1], without gradients."""
-        assert self.inverse is not None, "the config must say that it uses counterfactuals"
+        """M_i^-1 of target images for all k mechanisms: [k, batch, 3, height, width] in [0, 1], without gradients."""
+        assert self.inverse is not None, "the config must set uses_counterfactuals"
         return self.inverse(images)
 
     def build_optimizers(self) -> dict[str, Optimizer]:
-        """One SGD for all that learns."""
+        """One SGD for all parameters."""
         return {"sgd": self.sgd(*self.parameter_groups())}
 
     def parameter_groups(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The backbone and the new layers; a pretrained backbone learns more slowly."""
+        """The parameter groups of the backbone and of the new layers; a pretrained backbone learns more slowly."""
         recipe, backbone = self.recipe, list(self.backbone.parameters())
         learning = [parameter for parameter in self.parameters() if parameter.requires_grad]
         others = {id(parameter) for parameter in [*backbone, *self.with_own_optimizer()]}
@@ -166,9 +170,9 @@ class Method(Learner):
         return {"params": backbone, "lr": recipe.lr * share}, {"params": new, "lr": recipe.lr}
 
     def sgd(self, *groups: dict[str, Any]) -> SGD:
-        """The recipe's SGD of these groups."""
+        """SGD with the settings of the recipe for these parameter groups."""
         recipe = self.recipe
-        # One kernel for all parameters; on the CPU the plain loop is as fast.
+        # One kernel for all parameters. On the CPU it saves nothing.
         fused = next(self.parameters()).is_cuda
         return SGD(
             groups,
@@ -180,7 +184,7 @@ class Method(Learner):
         )
 
     def lr_factor(self, progress: float) -> float:
-        """(1 + 10 p)^-0.75."""
+        """(1 + 10 p)^-0.75 at progress p."""
         return inverse_decay(progress)
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
@@ -191,10 +195,10 @@ class Method(Learner):
         torch.stack(list(losses.values())).sum().backward()
         for optimizer in optimizers.values():
             optimizer.step()
-        return {name: loss.detach() for name, loss in {**losses, **self.notes}.items()}
+        return {name: loss.detach() for name, loss in {**losses, **self.extra_metrics}.items()}
 
     def accelerate(self) -> None:
-        """Compiles the backbone: all but a sliver of the time is spent there."""
+        """Compiles the backbone, which takes nearly all of the time."""
         on_gpu = next(self.parameters()).is_cuda
-        # Replayed as a CUDA graph: launched one by one, the kernels of a step keep a GPU waiting.
+        # "reduce-overhead" replays a CUDA graph: a fast GPU otherwise waits for the kernels to be launched one by one.
         self.backbone.compile(mode="reduce-overhead" if on_gpu else None)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tcm.analysis.run_record import Evaluation, Record
-from tcm.methods.tcm.proxy import HeadMetrics, head_metrics, head_remarks
+from tcm.methods.tcm.head_diagnostics import HeadMetrics, head_metrics, head_remarks
 
 REPORTED = "As reported"
 _EXPLAINED = {

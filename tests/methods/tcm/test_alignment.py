@@ -48,8 +48,8 @@ def by_hand(alignment: Alignment, features: Views, logits: Views) -> Tensor:
             torch.stack([torch.outer(g, f).flatten() for f, g in zip(*pair, strict=True)])
             for pair in zip([*features.source, *features.target], classes, strict=True)
         ]
-        judged = alignment.judge(torch.cat(shown)).split(COUNT)
-        return confident_confusion(*(torch.cat(part) for part in (judged[:3], judged[3:], classes[:3], classes[3:])))
+        domain = alignment.discriminator(torch.cat(shown)).split(COUNT)
+        return confident_confusion(*(torch.cat(part) for part in (domain[:3], domain[3:], classes[:3], classes[3:])))
     if isinstance(alignment, ProxyAlignment):
         d_s, d_t = alignment.source, alignment.target
         on_transported_source = torch.stack([d_t(view) for view in features.source[1:]])
@@ -60,7 +60,7 @@ def by_hand(alignment: Alignment, features: Views, logits: Views) -> Tensor:
     assert isinstance(alignment, PredictionAlignment)
     source = torch.cat([logits.source[1], logits.source[2]]).softmax(dim=1)
     target = logits.target[0].softmax(dim=1)
-    return confident_confusion(alignment.judge(source), alignment.judge(target), source, target)
+    return confident_confusion(alignment.discriminator(source), alignment.discriminator(target), source, target)
 
 
 def gradients(loss: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
@@ -106,7 +106,7 @@ def test_all_views_stand_in_one_batch_before_the_conditional_discriminator():
     alignment, (features, logits) = built("conditional"), inputs()
     seen: list[int] = []
     assert isinstance(alignment, ConditionalAlignment)
-    alignment.judge.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    alignment.discriminator.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
     loss_of(alignment, features, logits, 1.0)
     assert seen == [7 * COUNT]
 
@@ -117,8 +117,8 @@ def test_all_views_stand_in_one_batch_before_the_conditional_discriminator():
 def test_each_discriminator_sees_its_domain_and_what_was_carried_there(side: str, real: str, transported: str):
     alignment, (features, logits) = built("proxies"), inputs()
     seen: list[Tensor] = []
-    judge: nn.Module = getattr(alignment, side)
-    judge.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    discriminator: nn.Module = getattr(alignment, side)
+    discriminator.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     loss_of(alignment, features, logits, 1.0)
     of_domain, carried = seen
     assert torch.equal(of_domain, getattr(features, real)[0])

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from tcm.methods.tcm import causal_head
 from tcm.methods.tcm.causal_head import CausalHead, HeadConfig, HeadLosses
-from tcm.methods.tcm.proxy import ProxyWeights, adjusted_logits, head_diagnostics, proxy_function
+from tcm.methods.tcm.head_diagnostics import head_diagnostics
+from tcm.methods.tcm.proxy import ProxyWeights, adjusted_logits, proxy_function
 from tcm.methods.tcm.views import Views
 from tcm.nn.vae import VAEConfig
 

@@ -1,6 +1,7 @@
-"""Discriminators behind a gradient reversal layer, which make the domains look alike to a classifier.
+"""Alignment losses: discriminators behind a gradient reversal layer, which make the features of domains alike.
 
-Each returns the loss that its discriminators minimise; reversed and times a factor, the features maximise it.
+Each returns the loss that its discriminators minimise. The gradient that reaches the features is multiplied by -factor,
+so the features maximise it.
 """
 
 import torch
@@ -8,34 +9,33 @@ from torch import Tensor, nn
 
 from tcm.methods.tcm.views import Views
 from tcm.nn.heads import discriminator, multilinear_map, plain_discriminator, reverse_gradient
-from tcm.nn.losses import confident_confusion, proxy_loss
+from tcm.nn.losses import confident_confusion, in_single, proxy_loss
 
 
 class ConditionalAlignment(nn.Module):
-    """Features of both domains together with the predicted class, counterfactuals included: Eq. (8) of Long et al.
-    (2018), CDAN+E."""
+    """CDAN+E on all views: one discriminator of features and predicted classes (Long et al., 2018, Eq. (8))."""
 
     def __init__(self, features: int, classes: int, hidden: int):
         super().__init__()
-        self.judge = discriminator(features * classes, hidden)
+        self.discriminator = discriminator(features * classes, hidden)
 
     def forward(self, features: Views, logits: Views, factor: float) -> Tensor:
-        """The domain loss on all views, weighted by how sure the predictions are; these are constants here."""
-        sure = logits.flat.detach().float().softmax(dim=-1)
-        judged = self.judge(reverse_gradient(multilinear_map(features.flat, sure), factor)).float()
-        return confident_confusion(*features.like(judged), *logits.like(sure))
+        """The domain loss, in which confident predictions count more. The predictions get no gradient."""
+        probabilities = logits.flat.detach().float().softmax(dim=-1)
+        joint = multilinear_map(features.flat, probabilities)
+        domain = self.discriminator(reverse_gradient(joint, factor)).float()
+        return confident_confusion(*features.like(domain), *logits.like(probabilities))
 
 
 class ProxyAlignment(nn.Module):
-    """Features of counterfactuals and of real images of the domain that they were carried to: the proxy loss, TCM
-    Eq. (10), with D_s and D_t of Appendix A.3.2."""
+    """The proxy loss, TCM Eq. (10): D_s and D_t separate real images of a domain from images transported to it."""
 
     def __init__(self, features: int, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.source, self.target = (plain_discriminator(features, hidden, dropout) for _ in range(2))
 
     def forward(self, features: Views, factor: float) -> Tensor:
-        """D_s on source images and transported target images, D_t on target images and transported source images."""
+        """-L_p from features: D_s sees x_s and transported x_t, D_t sees x_t and transported x_s."""
         source, target = (reverse_gradient(part, factor) for part in features)
         on_source, on_transported_target = self.source(source[0]), self.source(target[1:])
         on_target, on_transported_source = self.target(target[0]), self.target(source[1:])
@@ -43,16 +43,16 @@ class ProxyAlignment(nn.Module):
 
 
 class PredictionAlignment(nn.Module):
-    """Class probabilities on transported source images and on target images: the authors' code."""
+    """One discriminator of class probabilities, as in the authors' code."""
 
     def __init__(self, classes: int, hidden: int, dropout: float = 0.0):
         super().__init__()
-        self.judge = plain_discriminator(classes, hidden, dropout)
+        self.discriminator = plain_discriminator(classes, hidden, dropout)
 
     def forward(self, transported_source: Tensor, target: Tensor, factor: float) -> Tensor:
-        """The domain loss of logits [..., classes], weighted by how sure the predictions are."""
+        """The domain loss of logits [..., classes], in which confident predictions count more."""
         with torch.autocast(target.device.type, enabled=False):
             both = (transported_source.flatten(0, -2), target.flatten(0, -2))
-            sure = [part.to(torch.promote_types(part.dtype, torch.float32)).softmax(dim=-1) for part in both]
-            judged = [self.judge(reverse_gradient(part, factor)) for part in sure]
-            return confident_confusion(*judged, *sure)
+            probabilities = [in_single(part).softmax(dim=-1) for part in both]
+            domain = [self.discriminator(reverse_gradient(part, factor)) for part in probabilities]
+            return confident_confusion(*domain, *probabilities)

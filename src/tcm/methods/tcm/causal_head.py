@@ -1,4 +1,4 @@
-"""The causal head: z of a VAE, the linear heads on it, and h_y solved from them (TCM Section 3.2, Algorithm 2)."""
+"""The causal head: a VAE, linear heads, and the proxy function h_y solved from them (TCM Section 3.2)."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -6,50 +6,42 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tcm.methods.tcm.proxy import (
-    ProxyFunction,
-    ProxyHeads,
-    ProxyWeights,
-    Weighting,
-    adjusted_logits,
-    head_diagnostics,
-    proxy_function,
-    proxy_share,
-)
+from tcm.methods.tcm.head_diagnostics import head_diagnostics, proxy_share
+from tcm.methods.tcm.proxy import ProxyFunction, ProxyHeads, ProxyWeights, Weighting, adjusted_logits, proxy_function
 from tcm.nn.losses import in_single, vae_loss
 from tcm.nn.vae import VAEConfig, sampled
 
-MEMORY = 10_000  # counterfactuals that P(x_hat | S) is estimated from in training, while the features still change
+MEMORY = 10_000  # counterfactuals for the estimate of P(x_hat | S) in training, while features still change
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """The proxy function h_y and what it is solved from; the defaults are the paper's."""
+    """The proxy function h_y and the networks it is solved from; the defaults are the paper's."""
 
     vae: VAEConfig = field(default_factory=VAEConfig)
     vae_lr: float = 1e-5
-    """Adam's learning rate of the VAE (the authors' code; the paper gives none)."""
+    """Learning rate of the VAE, with Adam (from the authors' code; the paper gives none)."""
     weighting: Weighting = "gaussian"
-    """P(x_hat | S) in TCM Eq. (5). gaussian: the paper's isotropic density. uniform: all counterfactuals alike. mean:
-    E[x_hat] for every image (the authors' code)."""
+    """P(x_hat | S) in TCM Eq. (5). gaussian: an isotropic Gaussian (the paper). uniform: equal weights. mean: E[x_hat]
+    in place of each image's x_hat (the authors' code)."""
     ridge: float = 0.0
-    """Added to W3^T W3 before it is inverted."""
+    """Added to the diagonal of W3^T W3 before it is inverted."""
 
 
 class HeadLosses(NamedTuple):
-    """The head's part of the objective on a batch."""
+    """The losses of the causal head on a batch, and the values they are computed from."""
 
-    terms: dict[str, Tensor]
-    logits: Tensor  # [views of x, batch, classes], adjusted by TCM Eq. (5)
+    terms: dict[str, Tensor]  # the losses by name
+    logits: Tensor  # [views of x, batch, classes], TCM Eq. (5)
     h_y: ProxyFunction  # solved from the heads of this step
-    share: Tensor  # of the logits' variance that comes from x_hat
+    share: Tensor  # of the variance of the logits that comes from x_hat
 
 
 class CausalHead(nn.Module):
-    """f_y, f_xhat, the VAE, and P(x_hat | S) of both domains."""
+    """The VAE, f_y and f_xhat, and P(x_hat | S) of both domains."""
 
-    # h_y as evaluation mode found it: solving takes as long as a small batch's pass of the backbone. It follows from
-    # the heads, so it is no part of the checkpoint.
+    # h_y for evaluation mode: solving it takes as long as a small batch in the backbone. It follows from the heads, so
+    # it is not part of the checkpoint.
     of_proxy: Tensor
     of_x: Tensor
     offset: Tensor
@@ -65,28 +57,30 @@ class CausalHead(nn.Module):
         self.register_load_state_dict_post_hook(lambda head, _: head.solve())
 
     def train(self, mode: bool = True) -> "CausalHead":
-        """Evaluation mode solves h_y, once for all predictions until the heads learn or are loaded again."""
+        """Sets the mode. Evaluation mode solves h_y once, for all predictions."""
         if not mode:
             self.solve()
         return super().train(mode)
 
     def solve(self) -> None:
-        """Keeps the h_y of the heads as they are."""
+        """Stores h_y of the present heads in the buffers."""
         for buffer, part in zip((self.of_proxy, self.of_x, self.offset), self.h_y(), strict=True):
             buffer.copy_(part)
 
     def h_y(self) -> ProxyFunction:
-        """TCM Eq. (7), solved from the heads as they are, which are constants to it."""
+        """TCM Eq. (7), solved from the present heads, without gradients to them."""
         return proxy_function(self.heads.constants(), self.config.ridge)
 
     def forward(self, x: Tensor, x_hat: Tensor, x_hat_of_target: Tensor, labels: Tensor) -> HeadLosses:
-        """L_c and L_v of TCM Eq. (8) on source features x and x_hat, and the adjusted logits of x.
+        """L_c and L_v of TCM Eq. (8) on source features x and x_hat, and the logits of TCM Eq. (5).
 
-        All features are [views, batch, features]. The counterfactuals of both domains enter P(x_hat | S).
+        L_c is the cross-entropy of f_y ("label"), that of TCM Eq. (5) ("adjusted"; TCM Algorithm 1, line 15) and the
+        squared error of f_xhat ("proxy"); L_v is "vae". All features are [views, batch, features]. The counterfactuals
+        of both domains update P(x_hat | S).
         """
         self.source.update(x_hat, MEMORY)
         self.target.update(x_hat_of_target, MEMORY)
-        # Constants for the VAE and for f_xhat: features that shrink to nothing would be the easiest to predict.
+        # The VAE and f_xhat do not train the backbone: features that shrink to 0 would be the easiest to predict.
         fixed = x.detach()
         mean, log_variance = self.vae.encode(fixed)
         z = sampled(mean, log_variance)
@@ -94,29 +88,29 @@ class CausalHead(nn.Module):
         h_y = self.h_y()
         proxy = self.source.average(x_hat, self.config.weighting)
         adjusted = adjusted_logits(h_y, x, proxy)
-        known = labels.repeat(len(x))
+        repeated = labels.repeat(len(x))
         terms = {
-            "label": F.cross_entropy(self.heads.f_y(z, x).flatten(0, 1), known),
-            "adjusted": F.cross_entropy(adjusted.flatten(0, 1), known),
+            "label": F.cross_entropy(self.heads.f_y(z, x).flatten(0, 1), repeated),
+            "adjusted": F.cross_entropy(adjusted.flatten(0, 1), repeated),
             "proxy": (self.heads.f_xhat(z, fixed) - x_hat.detach()).float().square().mean(),
             "vae": vae_loss(restored, fixed, mean, log_variance),
         }
         return HeadLosses(terms, adjusted, h_y, proxy_share(h_y, x.detach(), proxy.detach()))
 
     def solved(self) -> "SolvedHead":
-        """The head with its h_y; while it learns, as it is now."""
+        """The head and its h_y: solved now in training mode, stored in evaluation mode."""
         return SolvedHead(self, self.h_y() if self.training else ProxyFunction(self.of_proxy, self.of_x, self.offset))
 
     def predict_alone(self, x: Tensor) -> Tensor:
-        """f_y at the mean of z: what the head says without h_y."""
+        """Logits of f_y at the mean of z, without h_y."""
         return self.heads.f_y(self.vae.encode(x)[0], x)
 
     def singular_values(self) -> list[float]:
-        """All those of W3, one a dimension of z."""
+        """The singular values of W3, one per dimension of z."""
         return list(head_diagnostics(self.heads.constants(), self.config.ridge).singular_values)
 
     def diagnostics(self) -> dict[str, float]:
-        """Norms and the extreme singular values, for the metrics."""
+        """Norms and the extreme singular values, for metrics.jsonl."""
         found = head_diagnostics(self.heads.constants(), self.config.ridge)
         values = found.singular_values
         return {
@@ -140,5 +134,5 @@ class SolvedHead(NamedTuple):
         return adjusted_logits(self.h_y, x, proxy)
 
     def predict_with_mean(self, x: Tensor) -> Tensor:
-        """The same with E[x_hat] for every image, which needs no counterfactuals."""
+        """The same with E[x_hat] in place of x_hat, which needs no counterfactuals."""
         return adjusted_logits(self.h_y, x, self.head.target.mean.to(in_single(x).dtype))

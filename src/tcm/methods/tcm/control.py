@@ -1,4 +1,4 @@
-"""The control of TCM's default form: everything but the mechanisms."""
+"""The control of TCM: the default form without mechanisms."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,20 +13,20 @@ from tcm.methods.tcm.views import Views, repeated_views
 
 @dataclass(frozen=True)
 class ControlConfig(TCMConfig):
-    """The control of tcm: the same training on the same batches, with images in place of counterfactuals."""
+    """Control of tcm: the same training with each image in place of its counterfactuals."""
 
     uses_counterfactuals: ClassVar[bool] = False
 
 
 class ControlTCM(TCM, config=ControlConfig):
-    """TCM without mechanisms: what it gains over this is what the counterfactuals are worth."""
+    """TCM without mechanisms. Its difference to TCM is the effect of the counterfactuals."""
 
     def views(self, batch: Batch) -> Views:
-        """Each image in place of its counterfactuals."""
+        """The images of a step, each repeated in place of its counterfactuals."""
         return repeated_views(batch, self.config.source_views, self.config.target_views)
 
     def answer(self, images: Tensor) -> Answer:
-        """The image alone."""
+        """The prediction on the image alone."""
         return self.answer_fast(images)
 
     def class_scores(self, images: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
-"""TCM as the paper writes it: the proxy function h_y on counterfactual features (TCM Section 3.2).
+"""TCM as in the paper: the proxy function h_y on features of counterfactuals (TCM Section 3.2).
 
-An image's feature is x, and those of its k counterfactuals are the proxies x_hat of the confounder. A VAE encodes x as
-z. Two linear heads predict the label and the proxy from (z, x), TCM Eq. (6); solving the second for z and inserting it
-into the first gives h_y(x, x_hat), TCM Eq. (7). P(Y | do(X)) is the mean of h_y over the proxies, TCM Eq. (5).
+x is the feature of an image. The features x_hat of its k counterfactuals are proxies of the confounder. A VAE encodes x
+as z. Two linear heads predict the label and x_hat from (z, x), TCM Eq. (6). Solving the second for z and inserting z
+into the first gives h_y(x, x_hat), TCM Eq. (7). P(Y | do(X)) is the sum of h_y over the proxies, weighted by
+P(x_hat | S), TCM Eq. (5).
 """
 
 from collections.abc import Iterable
@@ -22,16 +23,16 @@ from tcm.nn.schedules import ramp_up
 
 @dataclass(frozen=True)
 class PaperConfig(MethodConfig):
-    """TCM as the paper writes it: the proxy function h_y, its VAE and the proxy loss."""
+    """TCM as in the paper: the proxy function h_y, its VAE, and the proxy loss (TCM Section 3.2)."""
 
     uses_counterfactuals: ClassVar[bool] = True
 
-    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # of the authors' code; the paper gives none
+    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # from the authors' code; the paper gives none
     input: Literal["backbone", "bottleneck"] = "backbone"
-    """The features that the causal head and the discriminators read."""
+    """The features that the causal head and the discriminators see."""
     head: HeadConfig = field(default_factory=HeadConfig)
     alpha: float = 1.0
-    """Weight of the proxy loss, TCM Eq. (8); its reversed gradient grows with progress."""
+    """Weight of the proxy loss, TCM Eq. (8). The factor of its reversed gradient grows with progress."""
     hidden: int = 1024
     """Width of the discriminators."""
     dropout: float = 0.0
@@ -39,7 +40,7 @@ class PaperConfig(MethodConfig):
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
-        """The small network has few features, and these have signs: the VAE is small and reads the bottleneck."""
+        """The default settings. The small network has few features, some negative: a small VAE sees the bottleneck."""
         config = cls()
         if not small:
             return config
@@ -49,7 +50,7 @@ class PaperConfig(MethodConfig):
 
 
 class PaperTCM(Method, config=PaperConfig):
-    """L_c + L_v + alpha L_p, TCM Eq. (8), and inference by TCM Algorithm 2."""
+    """Training by L_c + L_v + alpha L_p, TCM Eq. (8), and inference by TCM Algorithm 2."""
 
     lr_fields = ("method.recipe.lr", "method.head.vae_lr")
 
@@ -59,32 +60,32 @@ class PaperTCM(Method, config=PaperConfig):
         width = config.recipe.bottleneck if config.input == "bottleneck" else problem.backbone.features
         self.alignment = self.build_alignment(width, problem.classes)
         self.head = CausalHead(width, problem.classes, config.head)
-        del self.classifier  # h_y takes its place
+        del self.classifier  # replaced by h_y
         if config.input == "backbone":
             del self.bottleneck
 
     def build_alignment(self, width: int, classes: int) -> nn.Module:
-        """D_s and D_t of the proxy loss."""
+        """D_s and D_t of the proxy loss, TCM Eq. (10)."""
         return ProxyAlignment(width, self.config.hidden, self.config.dropout)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """TCM Algorithm 1, lines 10 to 17: x of source images, x_hat of all their counterfactuals."""
+        """TCM Algorithm 1, lines 13 to 16, with all k counterfactuals of each image as x_hat."""
         # All views in one pass: batch normalisation sees them together.
         views = all_views(batch)
         features = views.like(self.features(views.flat))
         found = self.head(features.source[:1], features.source[1:], features.target[1:], batch.labels)
-        self.notes["head/share"] = found.share
+        self.extra_metrics["head/share"] = found.share
         return {**found.terms, "alignment": self.config.alpha * self.alignment(features, ramp_up(progress))}
 
     def features(self, images: Tensor) -> Tensor:
-        """What the causal head and the discriminators read."""
+        """The input of the causal head and the discriminators: [batch, width]."""
         features = self.backbone(images)
         return self.bottleneck(features) if self.config.input == "bottleneck" else features
 
     def answer(self, images: Tensor) -> Answer:
-        """P(Y | do(X)) of target images as logits, TCM Eq. (5) and Algorithm 2.
+        """P(Y | do(X)) of target images as logits, TCM Eq. (5) and TCM Algorithm 2.
 
-        Variants: `fast`, with E[x_hat] for every image; f_y alone, without h_y; and two choices of P(x_hat | S).
+        Prediction variants: `fast`, with E[x_hat] in place of x_hat; f_y without h_y; and two choices of P(x_hat | S).
         """
         views = with_counterfactuals(images, self.inverse_counterfactuals(images))
         features = self.features(views.flatten(0, 1)).unflatten(0, views.shape[:2])
@@ -98,12 +99,12 @@ class PaperTCM(Method, config=PaperConfig):
         return Answer(solved.predict(x, x_hat), x, variants)
 
     def answer_fast(self, images: Tensor) -> Answer:
-        """h_y with E[x_hat]: no counterfactuals of the image are made."""
+        """h_y with E[x_hat] in place of x_hat, which needs no counterfactuals."""
         x = self.features(images)
         return Answer(self.head.solved().predict_with_mean(x), x)
 
     def conclude(self, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Makes P(x_hat | S) exact, from all images of each domain."""
+        """Computes P(x_hat | S) from all images of each domain."""
         self.head.target.reset()
         for images in target:
             self.head.target.update(self.features(self.inverse_counterfactuals(images).flatten(0, 1)))
@@ -112,19 +113,19 @@ class PaperTCM(Method, config=PaperConfig):
             self.head.source.update(self.features(self.proxies(images, made)))
 
     def proxies(self, images: Tensor, made: Tensor) -> Tensor:
-        """The images of the source's x_hat: the counterfactuals [k, batch, ...] in one batch."""
+        """The images whose features are x_hat of the source: the counterfactuals [k, batch, ...] as one batch."""
         return made.flatten(0, 1)
 
     def diagnostics(self) -> dict[str, float]:
-        """Norms and singular values of the causal head, for the metrics."""
+        """Norms and extreme singular values of the causal head, for metrics.jsonl."""
         return self.head.diagnostics()
 
     def singular_values(self) -> dict[str, list[float]]:
-        """Those of W3, TCM Eq. (7)."""
+        """The singular values of W3, which TCM Eq. (7) inverts."""
         return {"W3": self.head.singular_values()}
 
     def build_optimizers(self) -> dict[str, Optimizer]:
-        """SGD for everything except the VAE, which has an Adam."""
+        """SGD for everything except the VAE, which has Adam."""
         vae = Adam(self.head.vae.parameters(), lr=self.config.head.vae_lr, weight_decay=self.recipe.weight_decay)
         return {**super().build_optimizers(), "vae": vae}
 

@@ -1,7 +1,7 @@
-"""TCM as the authors' published scripts train it, which differs from the paper in who is x and what is aligned.
+"""TCM as the authors' published scripts train it. Three things differ from the paper.
 
-x is the counterfactual of a source image and x_hat the image itself; E[x_hat] stands for every proxy; one discriminator
-compares class probabilities on transported source images with those on target images.
+x is a counterfactual of a source image, and x_hat is the image itself. E[x_hat] replaces the proxies of each image. One
+discriminator compares class probabilities on transported source images with those on target images.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from tcm.nn.vae import VAEConfig
 
 @dataclass(frozen=True)
 class ReleaseConfig(PaperConfig):
-    """TCM as the authors' scripts train it: labels on transported images, alignment of predictions, E[x_hat]."""
+    """TCM as in the authors' scripts: labels on transported images, alignment of predictions, mean proxy E[x_hat]."""
 
     head: HeadConfig = field(default_factory=lambda: HeadConfig(vae=VAEConfig(dropout=0.3), weighting="mean"))
     dropout: float = 0.5
@@ -28,24 +28,24 @@ class ReleaseConfig(PaperConfig):
 
 
 class ReleaseTCM(PaperTCM, config=ReleaseConfig):
-    """The paper's head on one random counterfactual of each image, with the roles of x and x_hat exchanged."""
+    """The causal head on one random counterfactual of each image, with the roles of x and x_hat exchanged."""
 
     def build_alignment(self, width: int, classes: int) -> nn.Module:
         """The discriminator of class probabilities."""
         return PredictionAlignment(classes, self.config.hidden, self.config.dropout)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """The head's terms on x = M_i(x_s), x_hat = x_s, and the domain loss of the adjusted predictions."""
+        """The losses of the causal head for x = M_i(x_s) and x_hat = x_s, and the domain loss on adjusted logits."""
         views = sampled_views(batch, source=1, target=1)
         features = views.like(self.features(views.flat))
         image, transported = features.source[:1], features.source[1:]
         found = self.head(transported, image, features.target[1:], batch.labels)
-        self.notes["head/share"] = found.share
+        self.extra_metrics["head/share"] = found.share
         proxy = self.head.target.average(features.target[1:], self.config.head.weighting)
         on_target = adjusted_logits(found.h_y, features.target[0], proxy)
         aligned = self.alignment(found.logits, on_target, ramp_up(progress))
         return {**found.terms, "alignment": self.config.alpha * aligned}
 
     def proxies(self, images: Tensor, made: Tensor) -> Tensor:
-        """The images of the source's x_hat: the source images themselves."""
+        """The images whose features are x_hat of the source: the source images themselves."""
         return images

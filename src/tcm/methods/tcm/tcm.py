@@ -1,9 +1,9 @@
-"""TCM, the default form: the transport formula evaluated directly on counterfactuals.
+"""TCM, the default form: the transport formula, TCM Eq. (1), evaluated directly on counterfactuals.
 
-The transport formula, TCM Eq. (1), sums P(Y | X, U = u) over the values of the confounder U. The paper evaluates the
-sum by a proxy function h_y (`paper.py`). Each inverse mechanism sets one factor of a target image to the source's
-distribution, so the mean of the predictions on an image and on its counterfactuals is that sum evaluated directly.
-Training makes the predictions agree across counterfactuals, and prediction takes their mean.
+The formula sums P(Y | X, U = u) over the values of the confounder U. The paper evaluates the sum with a proxy function
+h_y (`paper.py`). Here the counterfactuals themselves are the values: each inverse mechanism changes one factor of a
+target image to the distribution of the source, and the sum is the mean prediction on the image and its counterfactuals.
+Training makes these predictions agree.
 """
 
 from dataclasses import dataclass
@@ -23,28 +23,28 @@ from tcm.nn.schedules import ramp_up
 
 @dataclass(frozen=True)
 class TCMConfig(MethodConfig):
-    """TCM: source counterfactuals keep their label, and the predictions on target counterfactuals must agree."""
+    """TCM: counterfactuals of source images keep the label, and predictions on those of a target image must agree."""
 
     uses_counterfactuals: ClassVar[bool] = True
 
     source_views: int = 2
-    """Counterfactuals of a source image in a step, by mechanisms drawn at random."""
+    """Counterfactuals of each source image in a step, by random mechanisms."""
     target_views: int = 2
-    """Counterfactuals of a target image in a step, by mechanisms drawn at random."""
+    """Counterfactuals of each target image in a step, by random mechanisms."""
     plain: float = 0.5
-    """Weight of the classification of source images."""
+    """Weight of the classification loss on source images."""
     counterfactual: float = 0.5
-    """Weight of the classification of their counterfactuals, under the same label."""
+    """Weight of the classification loss on their counterfactuals, with the same label."""
     agreement: float = 1.0
-    """Weight of the agreement of a target image's views with the mean of their predictions."""
+    """Weight of the agreement loss: each view of a target image against the mean prediction of its views."""
     alignment: float = 1.0
-    """Weight of the discriminator's loss; its reversed gradient grows with progress."""
+    """Weight of the alignment loss. The factor of its reversed gradient grows with progress."""
     hidden: int = 1024
     """Width of the discriminator."""
 
 
 class TCM(Method, config=TCMConfig):
-    """Labels through counterfactuals, agreement across them, and alignment of both domains' views."""
+    """Classification of source views, agreement of target views, and alignment of the views of both domains."""
 
     def __init__(self, problem: Problem, config: TCMConfig):
         super().__init__(problem, config)
@@ -52,7 +52,7 @@ class TCM(Method, config=TCMConfig):
         self.alignment = ConditionalAlignment(config.recipe.bottleneck, problem.classes, config.hidden)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification of source views; agreement of target views; alignment of all views, CDAN+E's loss."""
+        """The terms by name. A view is an image or one of its counterfactuals; alignment is the loss of CDAN+E."""
         config, grown = self.config, ramp_up(progress)
         # All views in one pass: batch normalisation sees them together.
         views = self.views(batch)
@@ -68,13 +68,13 @@ class TCM(Method, config=TCMConfig):
         }
 
     def views(self, batch: Batch) -> Views:
-        """The images of a step and some of their counterfactuals."""
+        """The images of a step and random counterfactuals of each."""
         return sampled_views(batch, self.config.source_views, self.config.target_views)
 
     def answer(self, images: Tensor) -> Answer:
-        """log P(Y | do(X)) of target images, TCM Eq. (1): the mean over an image and its counterfactuals.
+        """log P(Y | do(X)) of target images, TCM Eq. (1): the mean prediction on an image and its counterfactuals.
 
-        Variants: `fast`, the image alone, and each counterfactual alone.
+        Prediction variants: `fast`, the image alone; and each counterfactual alone.
         """
         views = with_counterfactuals(images, self.inverse_counterfactuals(images))
         features = self.features(views.flatten(0, 1))
@@ -83,13 +83,13 @@ class TCM(Method, config=TCMConfig):
         return Answer(averaged(logits), features[: len(images)], {"fast": logits[0], **alone})
 
     def answer_fast(self, images: Tensor) -> Answer:
-        """The image alone, at the cost of the bare backbone."""
+        """The prediction on the image alone, which costs one pass of the backbone."""
         return super().answer(images)
 
     def class_scores(self, images: Tensor) -> Tensor:
-        """The logits of each view, weighted by its share of the class's averaged probability.
+        """The logits of each view, weighted by its share of the mean probability of the class: [batch, classes].
 
-        A probability near 1 has next to no gradient, so the shares are constants and the logits are differentiated.
+        The shares have no gradient, because the gradient of a probability near 1 vanishes; that of a logit does not.
         """
         views = with_counterfactuals(images, self.inverse_counterfactuals(images))
         logits = self.classifier(self.features(views.flatten(0, 1))).unflatten(0, views.shape[:2])
@@ -98,5 +98,5 @@ class TCM(Method, config=TCMConfig):
 
 
 def averaged(logits: Tensor) -> Tensor:
-    """The logarithm of the mean prediction over views: [views, batch, classes] -> [batch, classes], TCM Eq. (1)."""
+    """The logarithm of the mean prediction over views, TCM Eq. (1): [views, batch, classes] -> [batch, classes]."""
     return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - torch.tensor(float(len(logits))).log()

@@ -1,4 +1,4 @@
-"""An image and its counterfactuals: what stage 2 looks at together."""
+"""Views: an image and its counterfactuals, which stage 2 passes through the network together."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from tcm.data.batch import Batch
 
 
 class Views(NamedTuple):
-    """Something about the images of both domains and, behind them on the first axis, about their counterfactuals."""
+    """Images, features or logits of both domains: on the first axis the images, then their counterfactuals."""
 
     source: Tensor  # [1 + source counterfactuals, batch, ...]
     target: Tensor  # [1 + target counterfactuals, batch, ...]
@@ -34,14 +34,14 @@ def all_views(batch: Batch) -> Views:
 
 
 def sampled_views(batch: Batch, source: int, target: int) -> Views:
-    """The images of a batch and this many counterfactuals of each image, by mechanisms drawn at random."""
+    """The images of a batch and `source` or `target` counterfactuals of each, by random mechanisms."""
     assert batch.counterfactuals is not None
     made = sampled(batch.counterfactuals.source, source), sampled(batch.counterfactuals.target, target)
     return Views(with_counterfactuals(batch.source, made[0]), with_counterfactuals(batch.target, made[1]))
 
 
 def repeated_views(batch: Batch, source: int, target: int) -> Views:
-    """The images of a batch, each repeated in place of its counterfactuals: a control without mechanisms."""
+    """The images of a batch, each repeated in place of its counterfactuals, for the control."""
     return Views(
         batch.source.expand(1 + source, *batch.source.shape), batch.target.expand(1 + target, *batch.target.shape)
     )
@@ -53,7 +53,7 @@ def with_counterfactuals(images: Tensor, made: Tensor) -> Tensor:
 
 
 def sampled(made: Tensor, count: int) -> Tensor:
-    """This many counterfactuals [count, batch, ...] of each image, out of its k [k, batch, ...]."""
+    """`count` random counterfactuals of each image: [k, batch, ...] -> [count, batch, ...]."""
     k, batch = made.shape[:2]
     chosen = torch.randint(k, (count, batch), device=made.device)
     return made[chosen, torch.arange(batch, device=made.device)]
