@@ -12,8 +12,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/tcm demo
 
+# One process per core, each with one thread: several threads per process would only wait for each other.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(TESTS)
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs docs/_build/html
