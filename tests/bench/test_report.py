@@ -139,11 +139,24 @@ def test_several_numbers_of_mechanisms_have_a_figure_of_their_own(copied: Path):
     assert (copied / "figures/k.png").exists()
 
 
+def copy_as_task(copied: Path, suite: Path, task: str, source: str, target: str, pair: str) -> None:
+    """Copies the runs of the digits into another suite, as those of another task."""
+    for run in (copied / "runs/digits").iterdir():
+        folder = Path(shutil.copytree(run, suite / "runs" / task / run.name))
+        evaluation, config = (read_json(folder / name) for name in ("evaluation.json", "config.json"))
+        evaluation["source"]["name"], evaluation["target"]["name"] = source, target
+        if config["mechanisms"]:
+            config["mechanisms"] = f"/elsewhere/mechanisms/{pair}/paper-k2"
+        (folder / "evaluation.json").write_text(json.dumps(evaluation))
+        (folder / "config.json").write_text(json.dumps(config))
+
+
 def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None):
     shutil.rmtree(copied / "figures")
     (copied / "mechanisms/digits").rename(copied / "mechanisms/A-C")
-    shutil.copytree(copied / "runs/digits", copied / "runs/C2A")
-    (copied / "runs/digits").rename(copied / "runs/A2C")
+    copy_as_task(copied, copied, "A2C", "Art", "Clipart", "A-C")
+    copy_as_task(copied, copied, "C2A", "Clipart", "Art", "A-C")
+    shutil.rmtree(copied / "runs/digits")
     rows = rows_of(copied)
     file = write_suite_report("office-home", CONFIG, copied / "results.csv", rows, result_tables(rows), {}, quiet=True)
     drawn = {file.stem for file in (copied / "figures").glob("*.svg")}
@@ -155,10 +168,11 @@ def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None)
 
 
 def test_distances_that_stage_1_measured_are_drawn_for_every_pair(copied: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tcm.bench.figures._picture_plans", lambda *words: [])
+    monkeypatch.setattr("tcm.bench.figures.picture_plans", lambda *words: [])
     suite = copied / "watched"
-    for task in ("A2C", "C2A", "A2P"):
-        shutil.copytree(copied / "runs/digits", suite / "runs" / task)
+    copy_as_task(copied, suite, "A2C", "Art", "Clipart", "A-C")
+    copy_as_task(copied, suite, "C2A", "Clipart", "Art", "A-C")
+    copy_as_task(copied, suite, "A2P", "Art", "Product", "A-P")
     for pair in ("A-C", "A-P"):
         run = Run(suite / "mechanisms" / pair / "paper-k2")
         shutil.copytree(copied / "mechanisms/digits/paper-k2", run.folder)

@@ -66,9 +66,9 @@ def suite_figures(
     `k` is the suite's usual number of mechanisms.
     """
     plans = [
-        *_line_plans(runs, k),
-        *_picture_plans(runs, k, device),
-        *_distance_plans(runs, k),
+        *line_plans(runs, k),
+        *picture_plans(runs, k, device),
+        *distance_plans(runs, k),
     ]
     folder = out / "figures"
     make_folder(folder)
@@ -81,7 +81,8 @@ def suite_figures(
     return found
 
 
-def _line_plans(runs: Sequence[SuiteRun], k: int) -> list[FigurePlan]:
+def line_plans(runs: Sequence[SuiteRun], k: int) -> list[FigurePlan]:
+    """Accuracy over training for every task, and accuracy against the number of mechanisms if it varies."""
     by_task: dict[str, list[Path]] = {}
     for run in without_ablation(runs, k):
         by_task.setdefault(run.task, []).append(run.folder)
@@ -117,7 +118,7 @@ def _k_plan(folders: Sequence[Path], numbers: Sequence[int]) -> FigurePlan:
     )
 
 
-def _picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[FigurePlan]:
+def picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[FigurePlan]:
     """Figures of images, only for the first task."""
     task = runs[0].task
     pair = compared_pair([run for run in runs if run.task == task], k)
@@ -153,7 +154,7 @@ def _picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[Figure
     ]
 
 
-def _distance_plans(runs: Sequence[SuiteRun], k: int) -> list[FigurePlan]:
+def distance_plans(runs: Sequence[SuiteRun], k: int) -> list[FigurePlan]:
     """The Frechet distances of every pair of domains for which stage 1 measured them."""
     found = dict.fromkeys(mechanisms_of(runs, run.task, k) for run in runs)
     watched = [folder for folder in found if folder and Run(folder).config()["watch"]["images"]]
