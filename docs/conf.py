@@ -39,7 +39,7 @@ pygments_dark_style = "github-dark"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False  # True changes the documented functions in the building process
 python_maximum_signature_line_length = 88
 default_role = "code"  # docstrings put names between single backticks
 

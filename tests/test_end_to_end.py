@@ -43,7 +43,7 @@ def test_two_folders_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_digits(tmp_path / "cliparts", "target", classes=False)
     run = tmp_path / "run"
     data = ["--data.source-dir", str(tmp_path / "photos"), "--data.target-dir", str(tmp_path / "cliparts")]
-    small = ["--data.size", "32", "--data.crop", "32", "--data.flip", "False", "--backbone.name", "small"]
+    small = ["--data.size", "32", "--data.crop", "32", "--data.no-flip", "--backbone.name", "small"]
     assert main(["train", "dann", *data, *small, "--steps", "20", "--out", str(run), "-q"]) == 0
     assert "no labels" in capsys.readouterr().out
     assert main(["predict", str(run), str(tmp_path / "cliparts"), "--csv", str(tmp_path / "out.csv")]) == 0

@@ -91,7 +91,7 @@ def test_help_says_what_fast_gives_up_and_saves(capsys: pytest.CaptureFixture[st
         main(["predict", "--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--fast" in shown
-    assert "Gives up each image's own counterfactuals; saves making all k" in shown
+    assert "without its counterfactuals: faster, and in general less accurate" in shown
 
 
 def test_training_tells_what_is_wrong_with_the_head(

@@ -260,7 +260,7 @@ def test_distances_are_watched_at_every_evaluation(tmp_path: Path, capsys: pytes
     assert rows[0]["frechet/untouched"] == rows[1]["frechet/untouched"]
     assert rows[0]["frechet/target/0"] != rows[1]["frechet/target/0"]
     printed = capsys.readouterr().out
-    assert f"{rows[0]['frechet/untouched']:.1f} between the domains" in printed
+    assert f"between the untouched domains: {rows[0]['frechet/untouched']:.1f}" in printed
     mean = (rows[1]["frechet/target/0"] + rows[1]["frechet/target/1"]) / 2
     assert f"{mean:.1f}" in printed
     assert f"{rows[1]['frechet/target/together']:.1f}" in printed
