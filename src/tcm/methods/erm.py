@@ -1,4 +1,4 @@
-"""ERM: empirical risk minimisation on the source, the lower bound for every adaptation method."""
+"""ERM: empirical risk minimisation on the source, without adaptation."""
 
 from dataclasses import dataclass
 
