@@ -14,6 +14,23 @@ from tcm.data.task import DataConfig, Task, load_task
 
 pytest.register_assert_rewrite("support.mistakes")  # its asserts say what they found, as those of tests do
 
+# The files that take longest. They start first: at the end, a core would wait while another works on one of them.
+LONGEST = (
+    "tests/bench/test_runner.py",
+    "tests/bench/test_report.py",
+    "tests/test_pipeline.py",
+    "tests/test_end_to_end.py",
+    "tests/mechanisms/test_train.py",
+    "tests/mechanisms/test_transport.py",
+    "tests/mechanisms/test_quality.py",
+    "tests/training/test_interruption.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of the longest files first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
