@@ -1,24 +1,69 @@
-"""Stage 2: steps against one pass per view, and the cost of a prediction."""
+"""Stage 2: a step of the default method against a plain implementation and a bare backbone, and a prediction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
-from lightning_fabric import Fabric
-from timing import random_batch, seconds_a_call
+from speed_input import random_store
+from timing import seconds_a_call
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
 
-from tcm.data.batch import Counterfactuals
-from tcm.mechanisms.train import bank_config
-from tcm.methods import METHODS
-from tcm.methods.method import Method, Problem
+from tcm.data.augment import View
+from tcm.data.batch import Batch, StrongViews
+from tcm.data.store import ImageStore
+from tcm.data.stream import Stream, Strong
+from tcm.data.strong_views import PHOTOGRAPHS, SMALL_IMAGES
+from tcm.methods.dann import DANNConfig
+from tcm.methods.method import Method, MethodConfig, Problem
 from tcm.methods.tcm.tcm import TCM, TCMConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.nn.generator import FrozenGenerators
 from tcm.training.device import make_fabric
+
+WORKERS = 16
+BF16_RATE = 790.0  # TFLOP/s of a product of large matrices on an H200
+FORWARD_AND_BACKWARD = 3  # the backward pass takes twice the operations of the forward pass
+
+
+class Size:
+    """The networks and images of the comparison: those of Office-Home, or small ones for a quick check."""
+
+    def __init__(self, quick: bool):
+        self.quick, self.k, self.views = quick, 2, 4
+        self.batch, self.stored, self.crop, self.images = (8, 36, 32, 64) if quick else (32, 256, 224, 2000)
+        self.backbone, self.repeats, self.workers = ("small", 2, 0) if quick else ("resnet50.tv_in1k", 10, WORKERS)
+
+    @property
+    def view(self) -> View:
+        return View(self.crop, flip=True, shift=0)
+
+
+class PlainSamples(Dataset[tuple[Tensor, ...]]):
+    """An image and a strong view of it or of a counterfactual, made by torchvision on the CPU, image by image."""
+
+    def __init__(self, store: ImageStore, made: Tensor, crop: int):
+        self.store, self.made = store, made
+        self.weak = v2.Compose([v2.RandomCrop(crop), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
+        resized = [v2.RandomResizedCrop(crop, (0.35, 1.0), antialias=True), v2.RandomHorizontalFlip()]
+        changed = [v2.RandAugment(2, 10), v2.ToDtype(torch.float32, scale=True), v2.RandomErasing(0.5)]
+        self.strong = v2.Compose([*resized, *changed])
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        image = self.store.images[index].permute(2, 0, 1)
+        start = image
+        if np.random.rand() < 0.5:
+            start = self.made[index, np.random.randint(self.made.shape[1])].permute(2, 0, 1)
+        return self.weak(image), self.strong(start), self.store.labels[index]
 
 
 class PassPerView(TCM):
-    """A straightforward stage 2: one pass of the backbone for every view of a batch."""
+    """One pass of the backbone for every view of a batch."""
 
     at_once = 32
 
@@ -27,65 +72,130 @@ class PassPerView(TCM):
         return torch.cat([super(PassPerView, self).features(part) for part in images.split(self.at_once)])
 
 
-def stage2(quick: bool, forms: list[str]) -> None:
-    """Steps of stage 2 against a pass per view in fp32, and prediction against the bare backbone."""
-    k, batch, side, name = (4, 4, 32, "small") if quick else (4, 32, 224, "resnet50")
-    plain = measured_update(PassPerView, "fp32", k, batch, side, name, compiled=False)
-    ours = measured_update(TCM, "auto", k, batch, side, name, compiled=True)
-    print(f"a pass per view, fp32: {1 / plain:.0f} images/s")
-    print(f"one pass, bf16, compiled: {1 / ours:.0f} images/s, {plain / ours:.1f} times as many")
-    for form in ("tcm", "tcm-paper"):
-        report_prediction(form, k, 4 if quick else 64, side, name)
+def plain_batches(stores: list[ImageStore], made: list[Tensor], size: Size, device: torch.device) -> Iterator[Batch]:
+    """Endless batches from a DataLoader with workers for each domain."""
+    loaders = [
+        DataLoader(
+            PlainSamples(store, own, size.crop),
+            size.batch,
+            shuffle=True,
+            drop_last=True,
+            num_workers=size.workers // 2,
+            pin_memory=device.type == "cuda",
+            persistent_workers=size.workers > 0,
+        )
+        for store, own in zip(stores, made, strict=True)
+    ]
+    while True:
+        for pair in zip(*loaders, strict=True):
+            (source, strong, labels), (target, strong_target, _) = (
+                [part.to(device, non_blocking=True) for part in parts] for parts in pair
+            )
+            yield Batch(source, labels, target, strong=StrongViews(strong, strong_target))
 
 
-def problem(fabric: Fabric, k: int, side: int, name: str) -> Problem:
-    """An untrained backbone, with k untrained inverse mechanisms."""
-    backbone = BackboneConfig(name, pretrained=False).build()
+def built(kind: type[Method], config: MethodConfig, size: Size, device: torch.device) -> Method:
+    """An untrained method on an untrained backbone, on the device."""
+    backbone = BackboneConfig(size.backbone, pretrained=False).build()
     backbone.pretrained = True
-    generator = bank_config("paper", small=quick_size(side)).generator
-    return Problem(65, backbone, FrozenGenerators(generator.build() for _ in range(k)))
+    return kind(Problem(65, backbone), config).to(device)
 
 
-def measured_update(
-    kind: type[TCM], precision: str, k: int, batch: int, side: int, name: str, *, compiled: bool
+def stage2(quick: bool, forms: list[str]) -> None:
+    """Steps of the default method, with making their batches, against the plain form and the bare backbone."""
+    size = Size(quick)
+    device = make_fabric("auto", "auto").device
+    with TemporaryDirectory() as folder:
+        stores = [random_store(Path(folder) / side, side, size.images, size.stored) for side in ("source", "target")]
+        made = [store.images[:, None].expand(-1, size.k, -1, -1, -1) for store in stores]
+        strong = Strong(SMALL_IMAGES if quick else PHOTOGRAPHS, 0.5)
+        options = {"batch": size.batch, "seed": 0, "view": size.view, "device": device}
+        stream = Stream(*stores, **options, transported=(made[0], made[1]), strong=strong)
+        config = TCMConfig.for_images(small=quick)
+        ours = step_time(TCM, config, stream.batch, size, "auto", compiled=True)
+        plain = plain_batches(stores, made, size, device)
+        slow = step_time(PassPerView, config, lambda _: next(plain), size, "fp32", compiled=False)
+        dann = Stream(*stores, **options)
+        step_time(DANNConfig.method, DANNConfig(), dann.batch, size, "auto", compiled=True)
+    bare = bare_step(size)
+    images = size.views * size.batch
+    print(f"tcm, with making the batch: {images / ours:.0f} images/s, {slow / ours:.1f} times the plain form's")
+    print(
+        f"the bare backbone, forward and backward: {images / bare:.0f} images/s; tcm reaches {100 * bare / ours:.0f} %"
+    )
+    if device.type == "cuda" and not quick:
+        rate = FORWARD_AND_BACKWARD * 2 * 4.09e9 * images / ours / 1e12
+        print(f"{rate:.0f} TFLOP/s, {100 * rate / BF16_RATE:.0f} % of the card's rate for products of matrices in bf16")
+    report_prediction(size)
+
+
+def step_time(
+    kind: type[Method],
+    config: MethodConfig,
+    batch: Callable[[int], Batch],
+    size: Size,
+    precision: str,
+    *,
+    compiled: bool,
 ) -> float:
-    """Seconds per image of one training step, counting all views."""
+    """Seconds of a training step with making its batch. Prints the memory that it takes per image of all views."""
     fabric = make_fabric("auto", precision)
     on_gpu = fabric.device.type == "cuda"
-    torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    method = kind(problem(fabric, k, side, name), TCMConfig.for_images(small=quick_size(side)))
-    fabric.to_device(method)
-    optimizers, shown = method.build_optimizers(), random_batch(batch, side, fabric.device)
-    made = torch.rand(2, k, batch, 3, side, side, device=fabric.device)
-    shown = shown._replace(counterfactuals=Counterfactuals(made[0], made[1]))
-    if on_gpu and compiled:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+    method = built(kind, config, size, fabric.device).train()
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    before = torch.cuda.memory_allocated() if on_gpu else 0
+    optimizers = method.build_optimizers()
+    if compiled and on_gpu:
         method.accelerate()
 
-    def step(_: int) -> None:
+    def step(number: int) -> None:
+        torch.manual_seed(number)
+        shown = batch(number)
         if on_gpu:
             torch.compiler.cudagraph_mark_step_begin()
         with fabric.autocast():
             method.update(shown, 0.5, optimizers)
 
-    config = method.config
-    images = batch * (2 + config.source_views + config.target_views)
-    return seconds_a_call({"step": step}, fabric.device, 1 if quick_size(side) else 5)["step"] / images
+    taken = seconds_a_call({"step": step}, fabric.device, size.repeats)["step"]
+    if on_gpu:
+        images = size.batch * (size.views if kind is not DANNConfig.method else 2)
+        used = (torch.cuda.max_memory_reserved() - before) / images / 2**20
+        print(f"{kind.__name__}: {images / taken:.0f} images/s, {used:.0f} MiB per image at most")
+    return taken
 
 
-def quick_size(side: int) -> bool:
-    """Whether these are the small images of a quick check."""
-    return side < 64
-
-
-def report_prediction(form: str, k: int, batch: int, side: int, name: str) -> None:
-    """Prints the cost of TCM Algorithm 2 in passes of the backbone alone."""
+def bare_step(size: Size) -> float:
+    """Seconds of a forward and backward pass of the compiled backbone alone on all views of a step."""
     fabric = make_fabric("auto", "auto")
-    config = METHODS[form].for_images(small=quick_size(side))
-    method: Method = config.build(problem(fabric, k, side, name)).eval()
-    fabric.to_device(method)
+    backbone = BackboneConfig(size.backbone, pretrained=False).build().to(fabric.device).train()
+    if fabric.device.type == "cuda":
+        backbone.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        backbone.compile(mode="reduce-overhead")
+    images = torch.rand(size.views * size.batch, 3, size.crop, size.crop, device=fabric.device)
+    images = images.contiguous(memory_format=torch.channels_last)
+
+    def step(_: int) -> None:
+        if fabric.device.type == "cuda":
+            torch.compiler.cudagraph_mark_step_begin()
+        with fabric.autocast():
+            backbone(images).float().square().mean().backward()
+        for parameter in backbone.parameters():
+            parameter.grad = None
+
+    return seconds_a_call({"step": step}, fabric.device, size.repeats)["step"]
+
+
+def report_prediction(size: Size) -> None:
+    """Prints the cost of a prediction of the default method in passes of the backbone alone."""
+    fabric = make_fabric("auto", "auto")
+    method = built(TCM, TCMConfig.for_images(small=size.quick), size, fabric.device).eval()
     method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    images = torch.rand(batch, 3, side, side, device=fabric.device)
+    images = torch.rand(2 * size.batch, 3, size.crop, size.crop, device=fabric.device)
+    images = images.contiguous(memory_format=torch.channels_last)
 
     def timed(call: Callable[[Tensor], object]) -> Callable[[int], object]:
         def run(_: int) -> None:
@@ -94,14 +204,5 @@ def report_prediction(form: str, k: int, batch: int, side: int, name: str) -> No
 
         return run
 
-    calls = {
-        "backbone": timed(method.features),
-        "fast": timed(method.predict_fast),
-        "whole": timed(method.predict),
-        "generators": timed(method.inverse_counterfactuals),
-    }
-    took = seconds_a_call(calls, fabric.device, 3)
-    bare, rest = took["backbone"], took["whole"] - took["generators"]
-    print(f"prediction of {form}, batch {batch}: the fast form takes {took['fast'] / bare:.2f} times the bare backbone")
-    print(f"Algorithm 2 without the generators: {rest / bare / (1 + k):.2f} x (1 + k) times the bare backbone")
-    print(f"the k = {k} generators: {took['generators'] / bare:.2f} times the bare backbone")
+    took = seconds_a_call({"bare": timed(method.backbone), "tcm": timed(method.predict)}, fabric.device, size.repeats)
+    print(f"a prediction of tcm takes {took['tcm'] / took['bare']:.2f} times the bare backbone")

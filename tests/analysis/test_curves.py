@@ -47,7 +47,7 @@ def write_run(
     arrays |= {"probabilities": np.eye(2), "labels": np.zeros(2), "paths": np.array(["a", "b"])}
     np.savez(folder / "evaluation.npz", allow_pickle=False, **arrays)
     if finished:
-        Run(folder).save_model({"w": torch.zeros(1)}, {"inverse": {"k": k}} if k else {})
+        Run(folder).save_model({"w": torch.zeros(1)}, {"k": k} if k else {})
     return folder
 
 

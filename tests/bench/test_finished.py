@@ -31,7 +31,7 @@ def finish(out: Path, task: str, method: str, seed: int, k: int | None = None) -
     run.start(config)
     run.release()
     (folder / "evaluation.json").write_text(json.dumps({"source": {"name": source}, "target": {"name": target}}))
-    run.save_model({"x": torch.zeros(1)}, {"inverse": {"k": k}} if k else {})
+    run.save_model({"x": torch.zeros(1)}, {"k": k} if k else {})
     return folder
 
 

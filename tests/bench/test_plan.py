@@ -173,7 +173,7 @@ def test_small_images_of_a_benchmark_have_small_networks(root: Path):
         assert isinstance(second.config, TrainConfig)
         assert first.config.bank == bank_config("paper", small)
         assert second.config.method == METHODS["tcm-paper"].for_images(small)
-        assert second.config.resolved().backbone.name == ("small" if small else "resnet50")
+        assert second.config.resolved().backbone.name == ("small" if small else "resnet50.tv_in1k")
 
 
 def test_the_image_settings_of_a_suite_reach_its_runs_and_errors_name_them():

@@ -129,7 +129,7 @@ def test_several_numbers_of_mechanisms_have_a_figure_of_their_own(copied: Path):
     run = Run(copied / "runs/digits/tcm-k3-s0")
     shutil.copytree(copied / "runs/digits/tcm-k2-s0", run.folder)
     tensors, about = run.load_model()
-    run.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
+    run.save_model(tensors, {**about, "k": 3})
     found = suite_figures(copied, finished_runs("digits", copied), 2, "cpu", quiet=True)
     figures = {figure.name: figure for figure in found}
     assert list(figures) == ["accuracy-digits", "k", *FIGURES[1:]]

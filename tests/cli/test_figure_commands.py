@@ -88,7 +88,7 @@ def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert {file.name for file in tmp_path.iterdir()} == {"a.svg"}
     another = Run(shutil.copytree(runs / "tcm", tmp_path / "k3"))
     tensors, about = another.load_model()
-    another.save_model(tensors, {**about, "inverse": {**about["inverse"], "k": 3}})
+    another.save_model(tensors, {**about, "k": 3})
     assert main(["figure", "k", f"{runs}/tcm", f"{tmp_path}/k3", "--out", f"{tmp_path}/k.pdf"]) == 0
     assert (tmp_path / "k.pdf").read_bytes().startswith(b"%PDF")
     said = refusal(["figure", "k", f"{runs}/tcm", f"{runs}/mechanisms"], capsys)

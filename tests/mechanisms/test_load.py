@@ -54,7 +54,7 @@ def test_what_a_saved_model_says_rebuilds_its_networks(run: Path, digits: Task):
 def test_the_mechanisms_of_a_task_serve_its_reverse(run: Path, digits: Task, noted: bool, tmp_path: Path):
     if not noted:
         run = Path(shutil.copytree(run, tmp_path / "run"))
-        (run / "images.json").unlink()
+        (run / "inputs.json").unlink()
     there, back = load_for_task(run, digits, crop=32), load_for_task(run, Task(digits.target, digits.source), crop=32)
     assert torch.equal(back.transported[0][:9], there.transported[1][:9])
     assert torch.equal(back.transported[1][:9], there.transported[0][:9])

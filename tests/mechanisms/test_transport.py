@@ -175,7 +175,7 @@ def test_data_that_have_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     for words in (("transport", run), ("transport", run, "--out", tmp_path / "new"), ("figure", "mechanisms", run)):
         said = refusal(capfd, *words)
         assert "run was trained on other images than its data has now; restore them or train again in a new" in said
-    (run / "images.json").unlink()  # a run of an earlier version: the store still tells
+    (run / "inputs.json").unlink()  # a run of an earlier version: the store still tells
     said = refusal(capfd, "transport", run)
     assert "transported/source holds the counterfactuals of 6 images instead of 5; delete it" in said
     shutil.copy(tmp_path / "data" / "s" / "a" / "1.png", tmp_path / "data" / "s" / "a" / "0.png")

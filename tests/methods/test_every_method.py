@@ -10,11 +10,13 @@ from tcm.classifier.train import TrainConfig
 from tcm.cli.app import main
 from tcm.cli.train import purpose_of
 from tcm.config import from_json, to_json
-from tcm.data.batch import Batch, Counterfactuals
-from tcm.data.stream import Stream
+from tcm.data.augment import as_input
+from tcm.data.batch import Batch, Counterfactuals, StrongViews
+from tcm.data.stream import Stream, Strong
+from tcm.data.strong_views import SMALL_IMAGES
 from tcm.data.task import DataConfig, Task
 from tcm.methods import METHODS
-from tcm.methods.method import Method, Problem
+from tcm.methods.method import Method, Problem, TargetImages
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.training.device import make_fabric
@@ -29,20 +31,25 @@ def mechanisms(name: str) -> int:
     return METHODS[name].number_of_mechanisms or 2
 
 
-def build(name: str, seed: int = 0) -> Method:
-    torch.manual_seed(seed)
-    config, inverse = METHODS[name].for_images(small=True), None
-    if config.uses_counterfactuals:
+def build(name: str, task: Task | None = None) -> Method:
+    """The method; with the target images of a task, which it may then predict in the course of its training."""
+    torch.manual_seed(0)
+    config, inverse, target = METHODS[name].for_images(small=True), None, None
+    if task:
+        images = as_input(task.target.images)
+        target = TargetImages(len(images), lambda method: method.predict_fast(images).softmax(dim=1).detach())
+    if config.predicts_with_counterfactuals:
         generator = GeneratorConfig(width=2, halvings=1, blocks=1, kernel=3)
         inverse = FrozenGenerators(generator.build() for _ in range(mechanisms(name)))
-    return config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse))
+    return config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse, target))
 
 
 def random_batch(name: str) -> Batch:
     generator = torch.Generator().manual_seed(1)
-    images = torch.rand(2, 8, 3, 32, 32, generator=generator)
+    images = torch.rand(4, 8, 3, 32, 32, generator=generator)
     made = torch.rand(2, mechanisms(name), 8, 3, 32, 32, generator=generator)
-    return Batch(images[0], torch.arange(8), images[1], Counterfactuals(*made))
+    strong = StrongViews(images[2], images[3])
+    return Batch(images[0], torch.arange(8), images[1], Counterfactuals(*made), strong, torch.arange(8))
 
 
 class Breaking:
@@ -66,8 +73,11 @@ def trained(name: str, digits: Task, folder: Path, breaks: list[int | None]) -> 
         k = mechanisms(name)
         made = (255 - digits.source.images)[:, None].expand(-1, k, -1, -1, -1)
         made = made, (255 - digits.target.images)[:, None].expand(-1, k, -1, -1, -1)
-        stream = Stream(*digits, batch=8, seed=5, view=config.data.view, device=fabric.device, transported=made)
-        method, run = build(name), Run(folder)
+        share = config.method.strong_counterfactuals
+        strong = None if share is None else Strong(SMALL_IMAGES, share)
+        options = {"view": config.data.view, "device": fabric.device, "transported": made, "strong": strong}
+        stream = Stream(*digits, batch=8, seed=5, **options)
+        method, run = build(name, digits), Run(folder)
         run.start({"method_name": name})
         schedule = Schedule(steps=6, log_every=2, evaluate_every=100, save_every=3)
         try:
@@ -155,5 +165,5 @@ def test_every_method_says_what_it_is(name: str):
 
 def test_no_batch_can_carry_target_labels():
     assert not [field for field in Batch._fields if "label" in field and field != "labels"]
-    assert Batch._fields == ("source", "labels", "target", "counterfactuals")
-    assert Counterfactuals._fields == ("source", "target")
+    assert Batch._fields == ("source", "labels", "target", "counterfactuals", "strong", "target_indices")
+    assert Counterfactuals._fields == StrongViews._fields == ("source", "target")

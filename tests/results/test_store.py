@@ -113,7 +113,7 @@ def test_mechanisms_of_k_auto_are_as_many_as_the_model_has(tmp_path: Path, gone:
         stage1 = {"kind": "mechanisms", "form": "paper", "k": "auto", "steps": 50, "bank": {}}
         Run(learned).start(stage1)
     folder = write_run(tmp_path / "run", mechanisms=str(learned))
-    Run(folder).save_model({}, {"inverse": {"k": 3}})
+    Run(folder).save_model({}, {"k": 3})
     add_rows(tmp_path / "results.csv", [row(folder)])
     assert [found["k"] for found in read_rows([tmp_path / "results.csv"])] == ["3"]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.data.batch import Batch, Counterfactuals
+from tcm.data.batch import Batch, Counterfactuals, StrongViews
 from tcm.methods import METHODS
 from tcm.methods.method import Method, MethodConfig, Problem
 from tcm.methods.tcm.paper import PaperTCM
@@ -51,9 +51,10 @@ def small_paper(form: str = "tcm-paper", **settings) -> PaperTCM:
 
 
 def random_batch() -> Batch:
-    images = torch.rand(2 * K + 2, COUNT, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    made = Counterfactuals(images[2 : 2 + K], images[2 + K :])
-    return Batch(images[0], torch.arange(COUNT), images[1], made)
+    images = torch.rand(2 * K + 4, COUNT, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    made = Counterfactuals(images[2 : 2 + K], images[2 + K : 2 + 2 * K])
+    strong = StrongViews(images[-2], images[-1])
+    return Batch(images[0], torch.arange(COUNT), images[1], made, strong, torch.arange(COUNT))
 
 
 def losses(method: Method, progress: float = 0.5) -> dict[str, Tensor]:

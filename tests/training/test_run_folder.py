@@ -40,7 +40,7 @@ def test_a_process_killed_at_its_first_write_leaves_a_usable_folder(tmp_path: Pa
 
 
 def test_a_start_that_is_undone_leaves_an_empty_folder(run: Run):
-    run.require_images(["a", "b"])
+    run.require_inputs(["a", "b"])
     run.write_environment("cpu")
     run.undo_start()
     assert list(run.folder.iterdir()) == []
@@ -88,13 +88,13 @@ def test_a_config_that_is_not_an_object_is_damaged(run: Run):
 
 def test_images_may_change_until_a_step_was_saved(run: Run):
     for fingerprints in (["a", "b"], ["a", "c"]):
-        run.require_images(fingerprints)
+        run.require_inputs(fingerprints)
     run.save_state({"step": 3})
-    run.require_images(["a", "c"])
+    run.require_inputs(["a", "c"])
     with pytest.raises(InputError, match="started with other images"):
-        run.require_images(["a", "b"])
-    run.images_file.unlink()  # lost
-    run.require_images(["a", "b"])
+        run.require_inputs(["a", "b"])
+    run.inputs_file.unlink()  # lost
+    run.require_inputs(["a", "b"])
 
 
 def test_two_processes_cannot_train_in_one_folder(run: Run):

@@ -13,7 +13,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tcm.data.batch import Batch, Counterfactuals
+from tcm.data.batch import Batch, Counterfactuals, StrongViews
 from tcm.errors import InputError
 from tcm.mechanisms.train import bank_config
 from tcm.methods import METHODS, MethodConfig
@@ -131,14 +131,17 @@ def generator_multiply_adds(small: bool, side: int) -> float:
 
 def _modules(config: MethodConfig, features: int, classes: int, k: int) -> tuple[Method, int, Price]:
     """The method with its common parts not counted, the images that pass its backbone in a step, the modules' price."""
-    backbone, inverse = NotCounted(features), FrozenGenerators(nn.Identity() for _ in range(k))  # pyright: ignore
-    method = config.build(Problem(classes, backbone, inverse if k else None))  # pyright: ignore[reportArgumentType]
+    backbone, inverse = NotCounted(features), None
+    if config.predicts_with_counterfactuals:
+        inverse = FrozenGenerators(nn.Identity() for _ in range(k))  # pyright: ignore[reportArgumentType]
+    method = config.build(Problem(classes, backbone, inverse))  # pyright: ignore[reportArgumentType]
     for name, width in (("bottleneck", method.recipe.bottleneck), ("classifier", classes)):
         if hasattr(method, name):
             setattr(method, name, NotCounted(width))
     images = torch.zeros(BATCH, 3, SIDE, SIDE)
     made = Counterfactuals(*[images.expand(k, *images.shape)] * 2) if k else None
-    batch = Batch(images, torch.zeros(BATCH, dtype=torch.long), images, made)
+    strong = StrongViews(images, images) if config.strong_counterfactuals is not None else None
+    batch = Batch(images, torch.zeros(BATCH, dtype=torch.long), images, made, strong)
     price = Price(multiply_adds(lambda: method.train().losses(batch, 1.0)), parameters(method))
     return method, backbone.images, price
 

@@ -44,7 +44,7 @@ def suite_run(benchmark: str, out: Path, folder: Path) -> SuiteRun:
         folder,
         DIGITS if benchmark == DIGITS else task.replace(">", "2"),
         config["method_name"],
-        Run(folder).about_model().get("inverse", {}).get("k"),
+        Run(folder).about_model().get("k"),
         config["seed"],
         # The suite's folder may have been moved since. Stage 1 is below it, in mechanisms/PAIR/FORM.
         out.joinpath(*Path(config["mechanisms"]).parts[-3:]) if config.get("mechanisms") else None,

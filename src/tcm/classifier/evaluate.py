@@ -92,6 +92,19 @@ def predict_task(fabric: Fabric, method: Method, task: Task, crop: int) -> TaskP
     )
 
 
+def counterfactual_variants(
+    fabric: Fabric, method: Method, predicted: Tensor, made: Tensor, crop: int
+) -> dict[str, Tensor]:
+    """Other ways to predict target images, from their counterfactuals on disk: uint8 [n, k, size, size, 3].
+
+    `average` is the mean prediction on an image and its counterfactuals, TCM Eq. (1). They are cropped after transport,
+    as in training. `predicted` are the predictions on the images alone, [n, classes].
+    """
+    each = [probabilities(fabric, method.predict_fast, made[:, number], crop) for number in range(made.shape[1])]
+    alone = {f"mechanism {number} alone": found for number, found in enumerate(each, start=1)}
+    return {"average": torch.stack([predicted, *each]).mean(dim=0), **alone}
+
+
 def probabilities(fabric: Fabric, predict: Callable[[Tensor], Tensor], images: Tensor, crop: int) -> Tensor:
     """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped."""
     return _concatenated(_probabilities(logits) for logits in run_in_batches(fabric, predict, images, crop))

@@ -11,17 +11,24 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from tcm.classifier.evaluate import TaskPredictions, accuracies, centre_crop_batches, predict_task
+from tcm.classifier.evaluate import (
+    TaskPredictions,
+    accuracies,
+    centre_crop_batches,
+    counterfactual_variants,
+    predict_images,
+    predict_task,
+)
 from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.selection import scores
 from tcm.config import from_json, to_json
 from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
-from tcm.errors import InputError, explain_out_of_memory, printable
+from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
 from tcm.methods import METHODS, MethodConfig
-from tcm.methods.method import Method, Problem
+from tcm.methods.method import Method, Problem, TargetImages
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
@@ -109,7 +116,8 @@ def train_classifier(
         title=f"{name} {task.source.name} → {task.target.name}",
         quiet=quiet,
     )
-    write_evaluation(run, name, task, evaluator.last_predictions(), config.schedule.steps, method.singular_values())
+    predictions = evaluator.last_predictions()
+    write_evaluation(run, name, task, predictions, config.schedule.steps, method.singular_values())
     save_classifier(run, name, config, setup)
     return True
 
@@ -126,15 +134,23 @@ class Setup(NamedTuple):
 
 def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, trained: TrainedMechanisms | None) -> Setup:
     """Loads the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
-    run.require_images([store.fingerprint for store in task])
-    crop = config.data.view.crop
+    crop, inverse = config.data.view.crop, None
     mechanisms = load_for_task(config.mechanisms, task, crop, trained) if config.mechanisms else None
     if mechanisms:
-        require_same_inverse(run, mechanisms, config.mechanisms)
+        require_number(config.method, len(mechanisms.inverse))
+    run.require_inputs([store.fingerprint for store in task], mechanisms.weights if mechanisms else None)
+    if mechanisms and config.method.predicts_with_counterfactuals:
+        inverse = mechanisms.inverse
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
-    stream = open_stream(config, task, fabric, mechanisms and mechanisms.transported, held_out)
+    transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals
+    stream = open_stream(config, task, fabric, transported, held_out, strong)
     torch.manual_seed(derived_seed(config.seed, "weights"))
-    problem = Problem(len(task.source.classes), config.backbone.build(), mechanisms and mechanisms.inverse)
+
+    def predict(method: Method) -> Tensor:
+        return predict_images(fabric, method.answer, task.target.images, crop).probabilities
+
+    target = TargetImages(len(task.target), predict)
+    problem = Problem(len(task.source.classes), config.backbone.build(), inverse, target)
     return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
 
 
@@ -156,10 +172,19 @@ class Evaluator:
         return metrics | method.diagnostics()
 
     def last_predictions(self) -> TaskPredictions:
-        """The predictions of the trained method, computed again only if no evaluation was made in this process."""
+        """The predictions of the trained method with all their variants.
+
+        They are computed again only if no evaluation was made in this process.
+        """
+        method, mechanisms = self.setup.method.eval(), self.setup.mechanisms
         if self.predictions is None:  # an earlier process took the last step and was stopped right after it
-            self.predictions = predict_task(self.fabric, self.setup.method.eval(), self.setup.task, self.crop)
-        return self.predictions
+            self.predictions = predict_task(self.fabric, method, self.setup.task, self.crop)
+        if mechanisms is None or method.inverse is not None:
+            return self.predictions
+        source, target = self.predictions
+        made = mechanisms.transported[1]
+        variants = counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop)
+        return TaskPredictions(source, target._replace(variants={**target.variants, **variants}))
 
 
 @torch.inference_mode()
@@ -179,8 +204,13 @@ def save_classifier(run: Run, name: str, config: TrainConfig[Any], setup: Setup)
     """Writes model.safetensors with all that `load_trained` needs."""
     about = {"method_name": name, "config": to_json(config), "classes": setup.task.source.classes}
     if setup.mechanisms:
-        about["inverse"] = setup.mechanisms.about
-    run.save_model(setup.method.state_dict(), about)
+        about["k"] = len(setup.mechanisms.inverse)
+    if setup.mechanisms and setup.method.inverse:
+        about["generator"] = to_json(setup.mechanisms.generator)
+    needed = setup.method.state_dict()
+    for training_only in setup.method.training_only:
+        del needed[training_only]
+    run.save_model(needed, about)
 
 
 def require_method(name: str, config: TrainConfig[Any]) -> None:
@@ -199,14 +229,12 @@ def require_mechanisms(name: str, config: TrainConfig[Any]) -> None:
         raise InputError("mechanisms", f"is given, but {name} uses no counterfactuals; leave it out")
 
 
-def require_same_inverse(run: Run, mechanisms: LoadedMechanisms, folder: Path | None) -> None:
-    """An error if the run was started with other mechanisms than `folder` holds now."""
-    state = run.load_state(torch.device("cpu"))
-    saved = state.get("learner", {}) if state else {}
-    for name, now in mechanisms.inverse.state_dict().items():
-        if not torch.equal(saved.get(f"inverse.{name}", now), now):
-            found = f"is {printable(folder)}, which holds other mechanisms than {printable(run.folder)} started with"
-            raise InputError("mechanisms", f"{found}; restore them or choose another `out`")
+def require_number(method: MethodConfig, k: int) -> None:
+    """An error unless the method can use k mechanisms."""
+    needed = method.number_of_mechanisms
+    if needed not in (None, k):
+        found = f"has {k} mechanisms, but this method uses {needed}"
+        raise InputError("mechanisms", f"{found}; name a run of tcm mechanisms with `k` {needed}")
 
 
 def load_trained(folder: Path) -> Trained:
@@ -220,7 +248,7 @@ def load_trained(folder: Path) -> Trained:
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; the methods are {known}')
     config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))
     classes = tuple(about["classes"])
-    inverse = build_inverse(about["inverse"], str(folder)) if "inverse" in about else None
+    inverse = build_inverse(about["k"], about["generator"], str(folder)) if "generator" in about else None
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))
     try:
         method.load_state_dict(tensors)

@@ -12,10 +12,19 @@ class Counterfactuals(NamedTuple):
     target: Tensor  # [k, batch, 3, height, width] in [0, 1]: M_i^-1(x_t)
 
 
+class StrongViews(NamedTuple):
+    """A strongly augmented view of every image of a batch, or of a counterfactual of it."""
+
+    source: Tensor  # [batch, 3, height, width] in [0, 1]
+    target: Tensor  # [batch, 3, height, width] in [0, 1]
+
+
 class Batch(NamedTuple):
     """The images of one step. There is no field for target labels, so no method can look at them."""
 
     source: Tensor  # [batch, 3, height, width] in [0, 1]
     labels: Tensor  # [batch], classes of the source images
     target: Tensor  # [batch, 3, height, width] in [0, 1]
-    counterfactuals: Counterfactuals | None = None  # only in a run with mechanisms
+    counterfactuals: Counterfactuals | None = None  # only in a run with mechanisms and without strong views
+    strong: StrongViews | None = None  # only for methods that use them
+    target_indices: Tensor | None = None  # [batch], the places of the target images in their domain

@@ -101,6 +101,9 @@ def match_classes(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     if target.classes and missing:
         found = f"has no images of {len(missing)} of the {len(classes)} source classes: {joined_names(missing)}"
         warnings.warn(f"the target {printable(target.where)} {found}", UserWarning, stacklevel=3)
+    if not target.classes and len(target.entries) < len(classes):
+        found = f"has {len(target.entries)} images, fewer than the {len(classes)} source classes"
+        warnings.warn(f"the target {printable(target.where)} {found}; adaptation needs more", UserWarning, stacklevel=3)
     return source.domain(classes), target.domain(classes, own_names)
 
 

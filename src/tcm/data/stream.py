@@ -9,8 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from tcm.data.augment import CropPixels, View, as_input, crop_counterfactuals, crop_images, random_views
-from tcm.data.batch import Batch, Counterfactuals
+from tcm.data.batch import Batch, Counterfactuals, StrongViews
 from tcm.data.store import ImageStore
+from tcm.data.strong_views import Strength, StrongParameters, random_strong_parameters, strong_views
 from tcm.errors import InputError, printable
 
 BLOCK = 64  # steps whose random choices are drawn together, so that a step costs the host almost nothing
@@ -44,6 +45,34 @@ def indices_at(seed: int, side: str, number: int, batch: int, count: int) -> Ten
     return orders[start : start + batch]
 
 
+Rows = tuple[Tensor, CropPixels]  # rows of a part on the device, and which of their pixels are wanted
+
+
+class Strong(NamedTuple):
+    """The strong views of batches."""
+
+    strength: Strength
+    counterfactuals: float  # share of the views that start from a counterfactual of the image, by a random mechanism
+
+
+class StrongPlan(NamedTuple):
+    """What makes the strong views of a batch. There may be axes before `batch`."""
+
+    look: StrongParameters
+    made_by: Tensor  # [..., batch], the mechanism whose counterfactual is the start; -1: the image itself
+
+
+def starting_points(images: Rows, made: Rows | None, plan: StrongPlan) -> Tensor:
+    """The stored images from which strong views start: uint8 [batch, size, size, 3]."""
+    rows, pixels = images
+    originals = rows[pixels.indices]
+    if made is None:
+        return originals
+    rows, pixels = made
+    chosen = rows[pixels.indices, plan.made_by.clamp_min(0)]
+    return torch.where((plan.made_by < 0)[:, None, None, None], originals, chosen)
+
+
 class Part(NamedTuple):
     """What batches take from one domain: its images, labels or counterfactuals, one row per image."""
 
@@ -71,10 +100,12 @@ class Stream:
         device: torch.device,
         transported: tuple[Tensor, Tensor] | None = None,
         held_out: Tensor | None = None,
+        strong: Strong | None = None,
         resident: bool | None = None,
     ):
         """`transported` are the counterfactuals of both stores' images in their order: uint8 [n, k, size, size, 3].
-        Source images that `held_out` marks, bool [n], are in no batch."""
+        Source images that `held_out` marks, bool [n], are in no batch. With `strong`, batches have strong views, and
+        counterfactuals are where these start; otherwise batches have the counterfactuals themselves."""
         # The images of each domain that batches are drawn from; None: all of them.
         self._chosen = (None if held_out is None else (~held_out).nonzero().flatten(), None)
         for store, chosen in zip((source, target), self._chosen, strict=True):
@@ -92,16 +123,56 @@ class Stream:
         self._thread = None if all(on_device) else ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._chunk = CHUNK_WITH_COUNTERFACTUALS if made else CHUNK
         self._pending: dict[int, Future[list[Tensor]]] = {}
+        self.strong, self.k = strong, transported[0].shape[1] if transported else 0
         self._blocks: dict[int, tuple[CropPixels, ...]] = {}
+        self._strong_blocks: dict[int, tuple[StrongPlan, ...]] = {}
 
     def batch(self, step: int) -> Batch:
         """The batch of this step, on the device."""
         source, (labels, labelled), target, *made = self._rows(step)
-        counterfactuals = Counterfactuals(*(as_input(crop_counterfactuals(*part)) for part in made)) if made else None
-        source_images, target_images = as_input(crop_images(*source)), as_input(crop_images(*target))
-        return Batch(source_images, labels[labelled.indices], target_images, counterfactuals)
+        counterfactuals = strong = None
+        if self.strong:
+            strong = self._strong_views(step, [source, target], made)
+        elif made:
+            counterfactuals = Counterfactuals(*(as_input(crop_counterfactuals(*part)) for part in made))
+        return Batch(
+            as_input(crop_images(*source)),
+            labels[labelled.indices],
+            as_input(crop_images(*target)),
+            counterfactuals,
+            strong,
+            self.plan(step)[1].indices,
+        )
 
-    def _rows(self, step: int) -> list[tuple[Tensor, CropPixels]]:
+    def _strong_views(self, step: int, images: list[Rows], made: list[Rows]) -> StrongViews:
+        """Strong views of the source and target images, some of them by way of a counterfactual."""
+        source, target = (
+            strong_views(starting_points(images[side], made[side] if made else None, drawn), drawn.look, self.view.crop)
+            for side, drawn in enumerate(self.strong_plan(step))
+        )
+        return StrongViews(source, target)
+
+    def strong_plan(self, step: int) -> tuple[StrongPlan, StrongPlan]:
+        """What makes the strong views of the source and target images of this step."""
+        number, place = divmod(step, BLOCK)
+        if number not in self._strong_blocks:
+            self._strong_blocks = {number: (self._drawn_strong(0, number), self._drawn_strong(1, number))}
+        source, target = (StrongPlan(side.look.at(place), side.made_by[place]) for side in self._strong_blocks[number])
+        return source, target
+
+    def _drawn_strong(self, side: int, number: int) -> StrongPlan:
+        """The strong views of one domain in all steps of a block, on the device: leading axis BLOCK."""
+        assert self.strong is not None
+        generator = derived_generator(self.seed, SIDES[side], "strong view", number)
+        shape, size = (BLOCK, self.batch_size), self.stores[side].size
+        look = random_strong_parameters(shape, size, self.view, self.strong.strength, generator)
+        made_by = torch.full(shape, -1)
+        if self.k:
+            mechanisms = torch.randint(self.k, shape, generator=generator)
+            made_by = mechanisms.where(torch.rand(shape, generator=generator) < self.strong.counterfactuals, -1)
+        return StrongPlan(look.to(self.device), made_by.to(self.device))
+
+    def _rows(self, step: int) -> list[Rows]:
         """The rows of every part on the device, and which of their pixels make up this step."""
         plan = self.plan(step)
         if self._thread is None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from tcm.config import from_json, to_json
+from tcm.config import from_json
 from tcm.data.task import Task
 from tcm.errors import InputError, printable
 from tcm.mechanisms.bank import MechanismBank
@@ -30,11 +30,7 @@ class LoadedMechanisms(NamedTuple):
     transported: tuple[Tensor, Tensor]  # uint8 [n, k, size, size, 3], memory-mapped: M_i(x_s) and M_i^-1(x_t)
     inverse: FrozenGenerators  # M_1^-1 to M_k^-1, on the CPU
     generator: GeneratorConfig
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a saved model stores for `build_inverse`."""
-        return {"k": len(self.inverse), "generator": to_json(self.generator)}
+    weights: str  # a hash of the mechanisms
 
 
 def load_mechanisms(folder: Path) -> TrainedMechanisms:
@@ -67,13 +63,13 @@ def load_for_task(folder: Path, task: Task, crop: int, trained: TrainedMechanism
         for side, store in zip(sides, task, strict=True)
     )
     inverse = FrozenGenerators(pair.network(sides[0]) for pair in bank.pairs())
-    return LoadedMechanisms((source, target), inverse, config.bank.generator)
+    return LoadedMechanisms((source, target), inverse, config.bank.generator, weights)
 
 
-def build_inverse(about: dict[str, Any], where: str) -> FrozenGenerators:
-    """The inverse mechanisms that `LoadedMechanisms.about` describes, without their weights."""
-    generator = from_json(GeneratorConfig, about["generator"], where)
-    return FrozenGenerators(generator.build() for _ in range(about["k"]))
+def build_inverse(k: int, generator: dict[str, Any], where: str) -> FrozenGenerators:
+    """k inverse mechanisms without their weights, for a saved model that stores `generator`."""
+    config = from_json(GeneratorConfig, generator, where)
+    return FrozenGenerators(config.build() for _ in range(k))
 
 
 def require_crop(folder: Path, generator: GeneratorConfig, crop: int) -> None:

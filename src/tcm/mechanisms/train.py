@@ -113,7 +113,7 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
         require_room(config, free_memory(fabric.device))
         network = config.watch.build(config.data)
         task = task or load_task(config.data, quiet)
-        run.require_images([store.fingerprint for store in task])
+        run.require_inputs([store.fingerprint for store in task])
         stream = open_stream(config, task, fabric)
         torch.manual_seed(derived_seed(config.seed, "weights"))
         classes = task.source.classes

@@ -1,7 +1,7 @@
 """The base class of all methods. A new method implements `losses` and little else."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -11,12 +11,18 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from tcm.data.batch import Batch
-from tcm.errors import InputError
 from tcm.nn.backbone import Backbone
 from tcm.nn.generator import FrozenGenerators
 from tcm.nn.heads import bottleneck, classifier
 from tcm.nn.schedules import inverse_decay
 from tcm.training.learner import Learner
+
+
+class TargetImages(NamedTuple):
+    """All target images, for a method that predicts them in the course of its training. They come without labels."""
+
+    total: int
+    predict: Callable[["Method"], Tensor]  # the method's probabilities for all of them: [total, classes]
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,8 @@ class Problem:
 
     classes: int
     backbone: Backbone
-    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method uses counterfactuals
+    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method predicts with counterfactuals
+    target: TargetImages | None = None  # only for training
 
 
 @dataclass(frozen=True)
@@ -53,9 +60,15 @@ class MethodConfig:
 
     method: ClassVar[type["Method"]]
     uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
+    predicts_with_counterfactuals: ClassVar[bool] = False  # whether prediction needs the inverse mechanisms as well
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
 
     recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def strong_counterfactuals(self) -> float | None:
+        """The share of strong views that start from a counterfactual; None if the method uses no strong views."""
+        return None
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
@@ -64,10 +77,6 @@ class MethodConfig:
 
     def build(self, problem: Problem) -> "Method":
         """The method, with new weights on top of the problem's backbone."""
-        k, needed = len(problem.inverse or ()), self.number_of_mechanisms
-        if needed not in (None, k):
-            found = f"has {k} mechanisms, but this method uses {needed}"
-            raise InputError("mechanisms", f"{found}; name a run of tcm mechanisms with `k` {needed}")
         return self.method(problem, self)
 
 
@@ -83,6 +92,7 @@ class Method(Learner):
     """A backbone, a bottleneck and a classifier, trained by SGD."""
 
     lr_fields = ("method.recipe.lr",)
+    training_only: tuple[str, ...] = ()  # names of buffers that a saved model does not need
     min_steps_to_compile = 4000  # on an H200 it takes 50 s and saves 17 ms per step
 
     def __init_subclass__(cls, config: type[MethodConfig] | None = None) -> None:

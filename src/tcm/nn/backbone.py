@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tcm.errors import InputError, printable
 
+DEFAULT = "resnet50.tv_in1k"
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -20,7 +21,8 @@ class BackboneConfig:
     """The feature extractor."""
 
     name: str = "auto"
-    """A timm name such as resnet50, or small. auto: small for crops below 64 pixels, resnet50 otherwise."""
+    """A timm name such as resnet50.tv_in1k, or small. auto: small for crops below 64 pixels, otherwise
+    resnet50.tv_in1k, torchvision's first ImageNet weights, which most papers of the field use."""
     weights: Path | None = None
     """A safetensors file of pretrained weights with the key names of torchvision or timm."""
     pretrained: bool = True
@@ -30,7 +32,7 @@ class BackboneConfig:
 
     def resolved(self, small_images: bool) -> "BackboneConfig":
         """This config with "auto" replaced and `stride_in_1x1` read from the weights file."""
-        name = self.name if self.name != "auto" else ("small" if small_images else "resnet50")
+        name = self.name if self.name != "auto" else ("small" if small_images else DEFAULT)
         if name != "small":
             _check_timm_name(name)
         return dataclasses.replace(self, name=name, stride_in_1x1=self._strides_in_1x1())

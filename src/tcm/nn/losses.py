@@ -76,6 +76,21 @@ def class_balance(logits: Tensor) -> Tensor:
     return -(in_single(logits).softmax(dim=1).mean(dim=0) + 1e-6).log().mean()
 
 
+def class_confusion(logits: Tensor, temperature: float) -> Tensor:
+    """How much the predictions on a batch confuse each class with others: 0 to 1, from logits [batch, classes].
+
+    Minimum class confusion, Jin et al. (2020), Section 3.2. C = P^T diag(w) P, where P are the probabilities at the
+    temperature, and w the weights 1 + exp(-H) with mean 1, without gradient. After normalising the rows of C, this is
+    1 minus the mean of its diagonal. Each row of P sums to 1, so the sums of C's rows are those of diag(w) P.
+    """
+    classes = (in_single(logits) / temperature).softmax(dim=1)
+    entropy = -(classes * classes.clamp_min(1e-6).log()).sum(dim=1)
+    weight = 1 + torch.exp(-entropy.detach())
+    weighted = classes * (weight / weight.mean())[:, None]
+    share = (weighted * classes).sum(dim=0) / weighted.sum(dim=0).clamp_min(torch.finfo(classes.dtype).tiny)
+    return 1 - share.mean()
+
+
 def margin_disparity(
     source_logits: Tensor, target_logits: Tensor, source_rival: Tensor, target_rival: Tensor, margin: float
 ) -> Tensor:
@@ -116,16 +131,6 @@ def critic_error(critic_map: Tensor, truth: float) -> Tensor:
     is the paper's 1/k sum. The factor 1/2 is that of CycleGAN.
     """
     return 0.5 * (in_single(critic_map) - truth).square().mean()
-
-
-def agreement(logits: Tensor) -> Tensor:
-    """The mean cross-entropy between the predictions on each view of an image and their mean over views.
-
-    `logits` are [views, batch, classes]. The mean over views is TCM Eq. (1) evaluated directly and has no gradient.
-    """
-    mean = logits.detach().float().softmax(dim=-1).mean(dim=0)
-    teacher = mean / mean.sum(dim=-1, keepdim=True)
-    return -(teacher * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean()
 
 
 def vae_loss(restored: Tensor, original: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:

@@ -8,7 +8,9 @@ from tcm.methods.tcm.head_diagnostics import HeadMetrics, head_metrics, head_rem
 REPORTED = "As reported"
 _EXPLAINED = {
     "fast": "Without the counterfactuals of the image, at the cost of the backbone alone (fast in tcm predict).",
+    "average": "The mean prediction on the image and its counterfactuals, TCM Eq. (1) evaluated for every image.",
     "mechanism 1 alone": "From the counterfactual of this mechanism only; likewise for the other mechanisms.",
+    "linear classifier": "The classifier that was trained, in place of the centroids of the target's classes.",
     "f_y alone": "The head without the proxy function.",
     "gaussian weights": "Counterfactuals are weighted by the density of TCM Eq. (5), as in the paper.",
     "uniform weights": "All counterfactuals of an image have the same weight.",

@@ -111,7 +111,7 @@ def number_of_mechanisms(folder: Path, config: Mapping[str, Any]) -> str:
     if not config.get("mechanisms"):
         return ""
     asked = config["mechanisms"].get("k", "")
-    return str(Run(folder).about_model().get("inverse", {}).get("k", "") if Run(folder).finished else asked)
+    return str(Run(folder).about_model().get("k", "") if Run(folder).finished else asked)
 
 
 def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> str:

@@ -10,7 +10,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.config import to_json
-from tcm.data.stream import Stream
+from tcm.data.stream import Stream, Strong
+from tcm.data.strong_views import PHOTOGRAPHS, SMALL_IMAGES
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.training.device import Device, Precision, make_fabric
@@ -19,7 +20,10 @@ from tcm.training.loop import Schedule
 from tcm.training.run_folder import Run
 
 R = TypeVar("R", bound="RunConfig")
-BELOW_ONE = (".dropout", ".beta1", ".momentum")  # endings of the fields whose values must be less than 1
+# Endings of the fields with narrower limits.
+BELOW_ONE = (".dropout", ".beta1", ".momentum")
+AT_MOST_ONE = (".threshold",)
+MORE_THAN_ZERO = (".temperature",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,10 @@ def require_valid_numbers(value: Any, field: str) -> None:
         raise InputError(field, f"is {value}; give a finite number of 0 or more")
     elif isinstance(value, float) and field.endswith(BELOW_ONE) and value >= 1:
         raise InputError(field, f"is {value}; give 0 or more, and less than 1")
+    elif isinstance(value, float) and field.endswith(AT_MOST_ONE) and value > 1:
+        raise InputError(field, f"is {value}; give 0 to 1")
+    elif isinstance(value, float) and field.endswith(MORE_THAN_ZERO) and value == 0:
+        raise InputError(field, f"is {value}; give more than 0")
 
 
 def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric, Run]:
@@ -98,11 +106,16 @@ def open_stream(
     fabric: Fabric,
     transported: tuple[Tensor, Tensor] | None = None,
     held_out: Tensor | None = None,
+    strong_counterfactuals: float | None = None,
 ) -> Stream:
-    """The batches of a run: with the counterfactuals of both domains' images if there are any, and without the source
-    images that are held out."""
+    """The batches of a run: with the counterfactuals of both domains' images if there are any, without the source
+    images that are held out. `strong_counterfactuals` asks for strong views, and is the share of them that start from a
+    counterfactual."""
+    strong = None
+    if strong_counterfactuals is not None:
+        strong = Strong(SMALL_IMAGES if config.data.is_small else PHOTOGRAPHS, strong_counterfactuals)
     options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
-    return Stream(*task, **options, transported=transported, held_out=held_out)
+    return Stream(*task, **options, transported=transported, held_out=held_out, strong=strong)
 
 
 def prepare_learner(fabric: Fabric, learner: Learner, config: RunConfig) -> None:

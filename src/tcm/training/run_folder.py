@@ -1,4 +1,4 @@
-"""A run folder: config.json, images.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
+"""A run folder: config.json, inputs.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
 
 Every file is written whole or not at all. Only metrics.jsonl grows: a row that was cut off is not read.
 """
@@ -22,7 +22,7 @@ from tcm.errors import InputError, printable
 from tcm.training.environment import environment
 from tcm.training.files import holds_files, lock, make_folder, write_atomically
 
-FORMAT = 2  # of run folders; with another number, older folders are refused
+FORMAT = 3  # of run folders; with another number, older folders are refused
 WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
 # Settings that do not change the result: a run may be continued with other values of these.
 CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "watch"}
@@ -73,7 +73,7 @@ class Run:
         self.state_file = folder / "state.pt"
         self.model_file = folder / "model.safetensors"
         self.environment_file = folder / "environment.json"
-        self.images_file = folder / "images.json"
+        self.inputs_file = folder / "inputs.json"
         self._lock: AcquireReturnProxy | None = None
 
     @property
@@ -121,7 +121,7 @@ class Run:
         """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
         if self.state_file.exists() or self.metrics_file.exists():
             return
-        for file in (self.config_file, self.images_file, self.environment_file):
+        for file in (self.config_file, self.inputs_file, self.environment_file):
             file.unlink(missing_ok=True)
         with suppress(PermissionError):  # Windows: there the file is open, and goes when the lock is released
             (self.folder / ".lock").unlink(missing_ok=True)
@@ -144,17 +144,23 @@ class Run:
             reason = f"{self.folder} holds a run with another configuration ({'; '.join(changed)})"
             raise InputError("out", f"{reason}; repeat that run's options or choose another folder")
 
-    def require_images(self, fingerprints: list[str]) -> None:
-        """An error if steps were taken on other images than these. A run without steps notes their fingerprints."""
-        if not (self.state_file.exists() and self.images_file.exists()):
-            write_atomically(self.images_file, json.dumps(fingerprints).encode())
-        elif read_json(self.images_file) != fingerprints:
+    def require_inputs(self, images: list[str], mechanisms: str | None = None) -> None:
+        """An error if steps were taken with other inputs than these: fingerprints of both domains' images, and a hash
+        of the mechanisms. A run without steps notes them."""
+        if not (self.state_file.exists() and self.inputs_file.exists()):
+            write_atomically(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
+            return
+        noted = read_json(self.inputs_file)
+        if noted["images"] != images:
             found = f"{self.folder} was started with other images than its data holds now"
             raise InputError(f"{found}; restore them or choose another `out`")
+        if noted["mechanisms"] != mechanisms:
+            found = f"name other mechanisms than {self.folder} was started with"
+            raise InputError("mechanisms", f"{found}; restore them or choose another `out`")
 
     def images(self) -> list[str] | None:
         """The fingerprints of both domains' images that steps were taken on; None if they were not noted."""
-        return read_json(self.images_file) if self.images_file.exists() else None
+        return read_json(self.inputs_file)["images"] if self.inputs_file.exists() else None
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Writes the checkpoint from which training continues."""

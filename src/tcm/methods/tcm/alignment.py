@@ -8,23 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tcm.methods.tcm.views import Views
-from tcm.nn.heads import discriminator, multilinear_map, plain_discriminator, reverse_gradient
+from tcm.nn.heads import plain_discriminator, reverse_gradient
 from tcm.nn.losses import confident_confusion, in_single, proxy_loss
-
-
-class ConditionalAlignment(nn.Module):
-    """CDAN+E on all views: one discriminator of features and predicted classes (Long et al., 2018, Eq. (8))."""
-
-    def __init__(self, features: int, classes: int, hidden: int):
-        super().__init__()
-        self.discriminator = discriminator(features * classes, hidden)
-
-    def forward(self, features: Views, logits: Views, factor: float) -> Tensor:
-        """The domain loss, in which confident predictions count more. The predictions get no gradient."""
-        probabilities = logits.flat.detach().float().softmax(dim=-1)
-        joint = multilinear_map(features.flat, probabilities)
-        domain = self.discriminator(reverse_gradient(joint, factor)).float()
-        return confident_confusion(*features.like(domain), *logits.like(probabilities))
 
 
 class ProxyAlignment(nn.Module):

@@ -40,13 +40,6 @@ def sampled_views(batch: Batch, source: int, target: int) -> Views:
     return Views(with_counterfactuals(batch.source, made[0]), with_counterfactuals(batch.target, made[1]))
 
 
-def repeated_views(batch: Batch, source: int, target: int) -> Views:
-    """The images of a batch, each repeated in place of its counterfactuals, for the control."""
-    return Views(
-        batch.source.expand(1 + source, *batch.source.shape), batch.target.expand(1 + target, *batch.target.shape)
-    )
-
-
 def with_counterfactuals(images: Tensor, made: Tensor) -> Tensor:
     """Images [batch, ...] and their counterfactuals [k, batch, ...] as views [1 + k, batch, ...]."""
     return torch.cat([images[None], made])
