@@ -54,6 +54,7 @@ class MethodConfig:
     method: ClassVar[type["Method"]]
     uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
+    default_steps: ClassVar[int] = 10_000  # of a run on photographs
 
     recipe: Recipe = field(default_factory=Recipe)
 

@@ -10,6 +10,7 @@ _EXPLAINED = {
     "fast": "Without the counterfactuals of the image, at the cost of the backbone alone (fast in tcm predict).",
     "mechanism 1 alone": "From the counterfactual of this mechanism only; likewise for the other mechanisms.",
     "f_y alone": "The head without the proxy function.",
+    "plain classifier": "The linear classifier that learned the labels of transported source images.",
     "gaussian weights": "Counterfactuals are weighted by the density of TCM Eq. (5), as in the paper.",
     "uniform weights": "All counterfactuals of an image have the same weight.",
 }
