@@ -19,7 +19,7 @@ from tcm.training.loop import Schedule
 from tcm.training.run_folder import Run
 
 R = TypeVar("R", bound="RunConfig")
-BELOW_ONE = (".dropout", ".beta1", ".momentum")  # endings of the fields whose values must be less than 1
+BELOW_ONE = (".dropout", ".beta1", "momentum")  # endings of the fields whose values must be less than 1
 
 
 @dataclass(frozen=True, kw_only=True)
