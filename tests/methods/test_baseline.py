@@ -1,5 +1,6 @@
 """The paper's Baseline (Section 4.2): what it learns from, what it aligns, what it predicts by."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,12 +49,13 @@ def test_it_is_the_cross_entropy_on_transported_source_images_and_the_alignment_
     torch.testing.assert_close(found["alignment"], 0.3 * expected)
 
 
-def test_batch_normalisation_sees_one_kind_of_image_at_a_time():
-    method, batch = built().train(), random_batch()
+@pytest.mark.parametrize(("separate", "passes"), [(True, [COUNT, COUNT]), (False, [2 * COUNT])])
+def test_batch_normalisation_sees_one_kind_of_image_at_a_time_or_both(separate: bool, passes: list[int]):
+    method, batch = built(separate_passes=separate).train(), random_batch()
     seen: list[Tensor] = []
     method.backbone.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     method.losses(batch, 0.5)
-    assert [*map(len, seen)] == [COUNT, COUNT]
+    assert [*map(len, seen)] == passes
     assert torch.equal(torch.cat(seen), torch.cat([transported(batch), batch.target]))
 
 
@@ -88,7 +90,8 @@ def test_it_has_one_mechanism(k: int):
         built(k)
 
 
-def test_its_rates_are_the_authors_and_on_the_small_network_those_of_the_other_methods():
-    assert BaselineConfig.for_images(small=False) == BaselineConfig()
-    assert BaselineConfig().recipe == Recipe(lr=3e-3)
-    assert BaselineConfig.for_images(small=True).recipe == Recipe()
+def test_its_settings_are_the_authors_and_on_the_small_network_those_of_the_other_methods():
+    config = BaselineConfig()
+    assert BaselineConfig.for_images(small=False) == config
+    assert (config.recipe, config.separate_passes) == (Recipe(lr=3e-3), True)
+    assert BaselineConfig.for_images(small=True) == replace(config, recipe=Recipe(), separate_passes=False)

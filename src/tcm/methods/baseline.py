@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tcm.data.batch import Batch
 from tcm.methods.method import Method, MethodConfig, Problem, Recipe
 from tcm.methods.tcm.alignment import PredictionAlignment
+from tcm.methods.tcm.views import features_of
 from tcm.nn.heads import initialise_kaiming
 from tcm.nn.schedules import ramp_up
 
@@ -27,11 +28,14 @@ class BaselineConfig(MethodConfig):
     """Width of the discriminator."""
     dropout: float = 0.5
     """Dropout in the discriminator."""
+    separate_passes: bool = True
+    """Pass each kind of image through the backbone on its own, as in the authors' code: batch normalisation then sees
+    transported source images and target images one kind at a time."""
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
-        """The default settings; the small network has the learning rate of the other methods."""
-        return cls(recipe=Recipe()) if small else cls()
+        """The default settings; the small network has the learning rate of the other methods, and one pass."""
+        return cls(recipe=Recipe(), separate_passes=False) if small else cls()
 
 
 class Baseline(Method, config=BaselineConfig):
@@ -52,8 +56,8 @@ class Baseline(Method, config=BaselineConfig):
         """Cross-entropy on the transported source images M(x_s), and the domain loss of M(x_s) against x_t."""
         assert batch.counterfactuals is not None
         (transported,) = batch.counterfactuals.source
-        # One pass for each kind of image, as in the authors' code: batch normalisation sees only one kind at a time.
-        on_transported, on_target = (self.classifier(self.features(images)) for images in (transported, batch.target))
+        kinds = features_of(self.backbone, (transported, batch.target), self.config.separate_passes)
+        on_transported, on_target = (self.classifier(features) for features in kinds)
         return {
             "classification": F.cross_entropy(on_transported, batch.labels),
             "alignment": self.config.alpha * self.alignment(on_transported, on_target, ramp_up(progress)),

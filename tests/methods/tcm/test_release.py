@@ -23,7 +23,7 @@ PLAIN_TERMS = {"source", "transported", "alignment"}
 
 
 def small_release(**settings: Any) -> ReleaseTCM:
-    method = small("tcm-release", **settings)
+    method = small("tcm-release", **{"separate_passes": True, **settings})
     assert isinstance(method, ReleaseTCM)
     return method.train()
 
@@ -155,6 +155,20 @@ def test_batch_normalisation_sees_one_kind_of_image_at_a_time():
     torch.testing.assert_close(norm.running_mean, expected)
 
 
+def test_all_kinds_can_go_through_the_backbone_together_as_those_of_the_digits_do():
+    assert not ReleaseConfig.for_images(small=True).separate_passes
+    method, batch = small_release(separate_passes=False), one_mechanism()
+    seen: list[int] = []
+    method.backbone.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    found = method.losses(batch, 0.5)
+    assert seen == [4 * COUNT]
+    assert batch.counterfactuals is not None
+    (x_st,), (x_ts,) = batch.counterfactuals
+    x_s, _, x_st, _ = method.backbone(torch.cat([batch.source, batch.target, x_st, x_ts])).split(COUNT)
+    torch.testing.assert_close(found["source"], F.cross_entropy(method.source_classifier(x_s), batch.labels))
+    torch.testing.assert_close(found["transported"], F.cross_entropy(method.target_classifier(x_st), batch.labels))
+
+
 def test_each_image_has_one_random_counterfactual():
     method, batch = small_release(), random_batch()
     seen: list[Tensor] = []
@@ -203,10 +217,11 @@ def test_its_settings_are_those_of_the_script():
     config = ReleaseConfig()
     assert config.recipe == Recipe(lr=3e-3, pretrained_lr=0.1, momentum=0.9, weight_decay=1e-3)
     assert (config.vae, config.vae_lr) == (VAEConfig(100, (1200, 600), (600,), dropout=0.3), 1e-5)
-    assert (config.alpha, config.hidden, config.dropout) == (1.0, 1024, 0.5)
+    assert (config.alpha, config.hidden, config.dropout, config.separate_passes) == (1.0, 1024, 0.5, True)
     few = ReleaseConfig.for_images(small=True)
-    assert few.recipe == Recipe()
-    assert replace(few, recipe=config.recipe, vae=config.vae, vae_lr=config.vae_lr) == config
+    assert (few.recipe, few.vae.latent) == (Recipe(), 4)
+    same = {name: getattr(config, name) for name in ("recipe", "vae", "vae_lr", "separate_passes")}
+    assert replace(few, **same) == config
 
 
 def test_it_has_15000_steps_and_the_digits_600(tmp_path: Any):

@@ -20,7 +20,7 @@ from tcm.methods.tcm.alignment import PredictionAlignment
 from tcm.methods.tcm.causal_head import MEMORY, CausalHead, HeadConfig
 from tcm.methods.tcm.head_diagnostics import proxy_share
 from tcm.methods.tcm.proxy import adjusted_logits
-from tcm.methods.tcm.views import sampled_views
+from tcm.methods.tcm.views import features_of, sampled_views
 from tcm.nn.heads import initialise_kaiming
 from tcm.nn.losses import in_single, vae_loss
 from tcm.nn.schedules import inverse_decay, ramp_up
@@ -44,15 +44,21 @@ class ReleaseConfig(MethodConfig):
     """Width of the discriminators."""
     dropout: float = 0.5
     """Dropout in the discriminators."""
+    separate_passes: bool = True
+    """Pass each kind of image through the backbone on its own, as in the authors' code: batch normalisation then sees
+    source images, target images and their counterfactuals one kind at a time."""
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
-        """The default settings; the small network has a small VAE and the learning rate of the other methods."""
+        """The default settings. The small network has the learning rate of the other methods, a small VAE and one pass.
+
+        Its batch normalisation starts from nothing, and the statistics of one kind of digits do not fit another kind.
+        """
         config = cls()
         if not small:
             return config
-        vae = replace(config.vae, latent=32, encoder=(128,), decoder=(128,))
-        return replace(config, recipe=Recipe(), vae=vae, vae_lr=1e-3)
+        vae = replace(config.vae, latent=4, encoder=(128,), decoder=(128,))
+        return replace(config, recipe=Recipe(), vae=vae, vae_lr=1e-3, separate_passes=False)
 
 
 class ReleaseTCM(Method, config=ReleaseConfig):
@@ -77,9 +83,9 @@ class ReleaseTCM(Method, config=ReleaseConfig):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """The terms by name: two of the plain classifiers, their alignment, and those of the causal head."""
         source, target = sampled_views(batch, source=1, target=1)
-        # One pass for each kind of image: batch normalisation sees only one kind at a time.
-        x_s, x_t = self.backbone(source[0]), self.backbone(target[0])
-        x_st, x_ts = self.backbone(source[1]), self.backbone(target[1])  # M(x_s), M^-1(x_t)
+        kinds = source[0], target[0], source[1], target[1]
+        # Features of images x_s and x_t, and of counterfactuals M(x_s) and M^-1(x_t).
+        x_s, x_t, x_st, x_ts = features_of(self.backbone, kinds, self.config.separate_passes)
         on_source, on_target = self.source_classifier, self.target_classifier
         factor = ramp_up(progress, sharpness=15)  # at 15,000 steps: 10 for each 10,000 steps
         to_target = self.target_alignment(on_target(x_st), on_target(x_t), factor)
