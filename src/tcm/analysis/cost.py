@@ -197,7 +197,7 @@ def costs_notes(found: Costs) -> list[str]:
         "modules: everything but backbone, bottleneck and classifier. With a causal head it includes f_y, and solving "
         "for h_y once per step.",
         "The paper's numbers for TCM fit one discriminator of class probabilities, the VAE and f_xhat (10.1 M), the "
-        f"first two on {2 * BATCH} images (0.364 G). tcm-release is the authors' script for Office-Home. It has a second "
+        f"first two on {2 * BATCH} images (0.364 G). tcm-release, the authors' script for Office-Home, has a second "
         "discriminator and two plain classifiers, and all that it computes counts. In the text of the paper "
         "(tcm-paper) the discriminators see features and all k counterfactuals.",
         "predict: backbone and mechanisms for one image. For tcm and tcm-paper most of it is the making of its k "

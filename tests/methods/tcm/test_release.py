@@ -87,8 +87,9 @@ def test_the_terms_of_the_causal_head_by_hand():
     x_s, x_t, x, _ = (part.detach() for part in features(method, batch))
     head, heads = method.head, method.head.heads.matrices()
     torch.manual_seed(3)
-    torch.randint(1, (1, COUNT)), torch.randint(1, (1, COUNT))  # the choices of mechanisms
-    # Dropout in the discriminators comes before the noise of the VAE.
+    # The choices of mechanisms and the dropout in the discriminators come before the noise of the VAE.
+    for _ in range(2):
+        torch.randint(1, (1, COUNT))
     for _ in range(4):
         F.dropout(F.dropout(torch.ones(COUNT, 1024)))
     z, vae = [], []
@@ -243,7 +244,7 @@ def test_the_rate_at_15000_steps_is_that_of_the_script():
 def test_its_parts_have_the_papers_parameters():
     """The paper's 10.1 M are one discriminator, the VAE and f_xhat; the script has a second direction, 1.1 M more."""
     network = nn.Module()
-    network.num_features = 2048  # pyright: ignore[reportAttributeAccessIssue]
+    network.num_features = 2048  # pyright: ignore[reportArgumentType]
     backbone = Backbone(network, (0.0,) * 3, (1.0,) * 3, pretrained=True)
     method = ReleaseTCM(Problem(65, backbone), ReleaseConfig())
 

@@ -52,7 +52,7 @@ class PredictionAlignment(nn.Module):
     def forward(self, transported: Tensor, real: Tensor, factor: float) -> Tensor:
         """The domain loss of logits [..., classes], in which certain predictions count more.
 
-        Most of its effect is the gradient through the weights. It is reversed too, so both predictions become certain.
+        The gradient through their weights is reversed too: it makes both predictions more certain.
         """
         with torch.autocast(real.device.type, enabled=False):
             probabilities = [in_single(logits).softmax(dim=-1) for logits in (transported, real)]
