@@ -13,6 +13,7 @@ from tcm.nn.backbone import BackboneConfig
 
 CLASSES, K = 65, 4
 DISCRIMINATOR = CLASSES * 1024 + 1024 * 1024 + 1024  # weights of one on class probabilities
+F_XHAT = (100 + 2048) * 2048
 VAE = 2048 * 1200 + 1200 * 600 + 600 * 200 + 100 * 600 + 600 * 2048
 
 
@@ -49,12 +50,23 @@ def test_dann_costs_what_the_paper_says(found: Costs):
     assert round(dann.modules.parameters, 1) == 1.3
 
 
-def test_the_release_has_the_paper_s_parameters(found: Costs):
-    biases = 2 * 1024 + 1 + 1200 + 600 + 200 + 600 + 2048 + 2048 + CLASSES
-    heads = (100 + 2048) * (2048 + CLASSES)
+def test_the_baseline_costs_what_the_paper_says(found: Costs):
+    baseline = row(found, "baseline")
+    assert baseline.modules.multiply_adds == pytest.approx(64 * DISCRIMINATOR / 1e9)
+    assert baseline.modules.multiply_adds == pytest.approx(0.072, rel=0.01)
+    assert baseline.modules.parameters == pytest.approx((DISCRIMINATOR + 2 * 1024 + 1) / 1e6)
+    assert round(baseline.modules.parameters, 1) == 1.1
+
+
+def test_the_release_has_the_paper_s_parts_and_a_second_direction(found: Costs):
+    assert round((DISCRIMINATOR + VAE + F_XHAT) / 1e6, 1) == 10.1  # the paper's
+    assert pytest.approx(0.364, rel=0.01) == 64 * (DISCRIMINATOR + VAE) / 1e9
+    linear = 2 * 2048 * CLASSES + (100 + 2048) * CLASSES  # two plain classifiers and f_y
+    biases = 2 * (2 * 1024 + 1) + 1200 + 600 + 200 + 600 + 2048 + 2048 + 3 * CLASSES
     release = row(found, "tcm-release")
-    assert release.modules.parameters == pytest.approx((DISCRIMINATOR + VAE + heads + biases) / 1e6)
-    assert release.modules.parameters == pytest.approx(10.1, rel=0.02)
+    expected = 2 * DISCRIMINATOR + VAE + F_XHAT + linear + biases
+    assert release.modules.parameters == pytest.approx(expected / 1e6)
+    assert release.modules.multiply_adds > (64 * (2 * DISCRIMINATOR + VAE) + 32 * F_XHAT) / 1e9
 
 
 def test_the_paper_s_numbers_are_shown_for_its_own_methods(found: Costs):
@@ -63,12 +75,13 @@ def test_the_paper_s_numbers_are_shown_for_its_own_methods(found: Costs):
 
 
 def test_images_of_a_step_and_of_a_prediction(found: Costs):
-    # Source and target with k counterfactuals each; two each; one each; one each.
+    # Source and target with k counterfactuals each; two each; one each; transported source and target.
     names = ["tcm-paper", "tcm", "tcm-release", "baseline"]
-    assert [row(found, name).images for name in names] == [64 * (1 + K), 64 * 3, 64 * 2, 64 * 2]
+    assert [row(found, name).images for name in names] == [64 * (1 + K), 64 * 3, 64 * 2, 64]
     mechanisms = row(found, "tcm").prediction - (1 + K) * found.backbone.multiply_adds
     assert mechanisms / K == pytest.approx(12.05, rel=0.01)  # half of the 24.1 GFLOP of a generator's forward pass
     assert row(found, "baseline").prediction == found.backbone.multiply_adds
+    assert row(found, "tcm-release").prediction == found.backbone.multiply_adds  # E[x_hat] needs no counterfactuals
     assert row(found, "tcm-control").prediction == found.backbone.multiply_adds  # the image alone
 
 

@@ -1,6 +1,6 @@
 """The runs of a suite: the paper's protocol, one stage 1 per pair of domains, errors before the work."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -8,13 +8,13 @@ from PIL import Image
 
 from tcm.bench.config import DIGITS_KS, SuiteConfig, SuiteMechanisms, has_small_images, method_settings
 from tcm.bench.plan import Job, in_suite_fields, plan_jobs
+from tcm.bench.tasks import suite_benchmark
 from tcm.classifier.train import TrainConfig
 from tcm.data.benchmarks import BENCHMARKS, Benchmark
 from tcm.errors import InputError
 from tcm.mechanisms.distance import WatchConfig
 from tcm.mechanisms.train import MechanismsConfig, bank_config
 from tcm.methods import METHODS
-from tcm.methods.baseline import BaselineConfig
 from tcm.nn.backbone import BackboneConfig
 
 DOMAINS = ("Art", "Clipart", "Product", "Real World")
@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def jobs(benchmark: str, config: SuiteConfig, out: Path = Path("/suite")) -> dict[str, Job]:
-    settings = method_settings(has_small_images(benchmark.lower(), config))
+    settings = method_settings(has_small_images(benchmark.lower(), config), suite_benchmark(benchmark))
     return {job.name: job for job in plan_jobs(benchmark, config, settings, out)}
 
 
@@ -215,8 +215,38 @@ def test_a_wrong_setting_of_a_method_is_reported_by_its_field():
         plan_jobs("digits", SuiteConfig(methods="tcm-paper"), settings, Path("/suite"))
 
 
-def test_the_baseline_of_the_digits_suite_has_a_small_discriminator():
-    few, usual = method_settings(small=True).baseline, BaselineConfig.for_images(small=True)
-    assert (few.input, few.hidden) == ("bottleneck", 128)
-    assert replace(few, input=usual.input, hidden=usual.hidden) == usual
-    assert method_settings(small=False).baseline == BaselineConfig.for_images(small=False)
+@pytest.mark.parametrize(
+    ("benchmark", "weight", "width", "rate"),
+    [
+        ("office-home", 30.0, 2048, 3e-3),
+        ("office-31", 10.0, 1024, 3e-3),
+        ("imageclef-da", 1.0, 1024, 1e-2),
+        ("visda-2017", 1.0, 1024, 3e-3),
+    ],
+)
+def test_settings_that_belong_to_a_benchmark(benchmark: str, weight: float, width: int, rate: float):
+    found, usual = method_settings(small=False, benchmark=benchmark), method_settings(small=False)
+    assert (found.mcd.trade_off, found.mcd.decay, found.mcd.backbone_momentum) == (weight, False, 0.0)
+    assert (found.mdd.recipe.bottleneck, found.mdd.hidden, found.mdd.recipe.lr) == (width, width, 0.004)
+    for name in ("baseline", "tcm_paper", "tcm_release"):
+        ours, its = getattr(found, name), getattr(usual, name)
+        assert (ours.recipe.lr, ours.recipe.lr * ours.recipe.pretrained_lr) == (rate, pytest.approx(rate / 10))
+        assert replace(ours, recipe=its.recipe) == its
+    assert (found.dann, found.tcm) == (usual.dann, usual.tcm)
+
+
+@pytest.mark.parametrize("benchmark", ["digits", "office-home"])
+def test_small_images_have_no_settings_of_a_benchmark(benchmark: str):
+    assert asdict(method_settings(True, benchmark)) == asdict(method_settings(True))
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_the_authors_script_for_office_home_has_more_steps(root: Path):
+    config = SuiteConfig(root=root, tasks="A2C", methods="tcm-paper,tcm-release", seeds=1)
+
+    def steps(config: SuiteConfig) -> dict[str, int | None]:
+        return {job.method: job.config.steps for job in jobs("office-home", config).values() if job.method}
+
+    assert steps(config) == {"tcm-paper": 10_000, "tcm-release": 15_000}
+    assert steps(replace(config, quick=True)) == {"tcm-paper": 500, "tcm-release": 750}
+    assert steps(replace(config, steps=7)) == {"tcm-paper": 7, "tcm-release": 7}

@@ -127,14 +127,15 @@ def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("options", "small"),
+    ("options", "small", "benchmark"),
     [
-        (["digits", "--out", "x"], True),
-        (["--seeds", "1", "--quick", "Digits", "--out", "office-home"], True),
-        (["--out", "digits", "office-home"], False),
-        (["office-home", "--out", "x", "--size=32"], True),
+        (["digits", "--out", "x"], True, "digits"),
+        (["--seeds", "1", "--quick", "Digits", "--out", "office-home"], True, "digits"),
+        (["--out", "digits", "office-home"], False, "office-home"),
+        (["ImageCLEF-DA", "--out", "x"], False, "imageclef-da"),
+        (["office-home", "--out", "x", "--size=32"], True, "office-home"),
     ],
 )
-def test_the_defaults_of_a_suite_fit_its_images(options: list[str], small: bool):
+def test_the_defaults_of_a_suite_fit_its_benchmark_and_its_images(options: list[str], small: bool, benchmark: str):
     call = parsed_call(["bench", *options])
-    assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(method_settings(small))
+    assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(method_settings(small, benchmark))

@@ -1,10 +1,12 @@
 """The paper's Baseline (Section 4.2): what it learns from, what it aligns, what it predicts by."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from tcm.data.batch import Batch, Counterfactuals
 from tcm.errors import InputError
@@ -12,15 +14,15 @@ from tcm.methods.baseline import Baseline, BaselineConfig
 from tcm.methods.method import Problem, Recipe
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
-from tcm.nn.losses import proxy_loss
+from tcm.nn.schedules import ramp_up
 
 COUNT, CLASSES = 4, 5
 
 
-def built(k: int = 1) -> Baseline:
+def built(k: int = 1, classes: int = CLASSES, **settings: Any) -> Baseline:
     torch.manual_seed(0)
     inverse = FrozenGenerators(GeneratorConfig(4, 1, 1, kernel=3).build() for _ in range(k))
-    method = BaselineConfig().build(Problem(CLASSES, BackboneConfig("small").build(), inverse))
+    method = BaselineConfig(**settings).build(Problem(classes, BackboneConfig("small").build(), inverse))
     assert isinstance(method, Baseline)
     return method
 
@@ -30,19 +32,44 @@ def random_batch() -> Batch:
     return Batch(images[0], torch.arange(COUNT), images[1], Counterfactuals(images[2:3], images[3:4]))
 
 
-def test_it_is_the_cross_entropy_on_transported_source_images_and_the_proxy_loss():
-    method, batch = built().train(), random_batch()
-    found = method.losses(batch, 0.5)
+def transported(batch: Batch) -> Tensor:
     assert batch.counterfactuals is not None
-    images = [batch.source, *batch.counterfactuals.source, batch.target, *batch.counterfactuals.target]
-    features = method.backbone(torch.cat(images))
-    logits = method.classifier(method.bottleneck(features)).split(COUNT)
-    x_s, x_st, x_t, x_ts = features.split(COUNT)
+    return batch.counterfactuals.source[0]
+
+
+def test_it_is_the_cross_entropy_on_transported_source_images_and_the_alignment_of_predictions():
+    method, batch = built(dropout=0.0, alpha=0.3).train(), random_batch()
+    found = method.losses(batch, 0.5)
+    on_transported, on_target = (
+        method.classifier(method.backbone(images)) for images in (transported(batch), batch.target)
+    )
     assert found.keys() == {"classification", "alignment"}
-    torch.testing.assert_close(found["classification"], F.cross_entropy(logits[1], batch.labels))
-    judges = method.alignment
-    expected = proxy_loss(judges.source(x_s), judges.target(x_st), judges.target(x_t), judges.source(x_ts))
-    torch.testing.assert_close(found["alignment"], expected)
+    torch.testing.assert_close(found["classification"], F.cross_entropy(on_transported, batch.labels))
+    expected = method.alignment(on_transported, on_target, ramp_up(0.5))
+    torch.testing.assert_close(found["alignment"], 0.3 * expected)
+
+
+@pytest.mark.parametrize(("separate", "passes"), [(True, [COUNT, COUNT]), (False, [2 * COUNT])])
+def test_batch_normalisation_sees_one_kind_of_image_at_a_time_or_both(separate: bool, passes: list[int]):
+    method, batch = built(separate_passes=separate).train(), random_batch()
+    seen: list[Tensor] = []
+    method.backbone.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    method.losses(batch, 0.5)
+    assert [*map(len, seen)] == passes
+    assert torch.equal(torch.cat(seen), torch.cat([transported(batch), batch.target]))
+
+
+def test_its_only_addition_has_the_papers_parameters():
+    method = built(classes=65)
+    assert {name.split(".")[0] for name, _ in method.named_parameters()} == {
+        "backbone",
+        "classifier",
+        "alignment",
+        "inverse",
+    }
+    extra = sum(parameter.numel() for parameter in method.alignment.parameters())
+    assert extra == 65 * 1024 + 1024 * 1024 + 1024 + 2 * 1024 + 1
+    assert round(extra / 1e6, 1) == 1.1
 
 
 def test_the_learned_classifier_predicts_directly():
@@ -53,8 +80,7 @@ def test_the_learned_classifier_predicts_directly():
 
     assert method.inverse is not None
     method.inverse.register_forward_pre_hook(refuse)
-    expected = method.classifier(method.bottleneck(method.backbone(images)))
-    torch.testing.assert_close(method.predict(images), expected)
+    torch.testing.assert_close(method.predict(images), method.classifier(method.backbone(images)))
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -64,7 +90,8 @@ def test_it_has_one_mechanism(k: int):
         built(k)
 
 
-def test_its_rates_are_the_papers_and_on_the_small_network_those_of_the_other_methods():
-    assert BaselineConfig.for_images(small=False) == BaselineConfig()
-    assert BaselineConfig().recipe == Recipe(lr=3e-3)
-    assert BaselineConfig.for_images(small=True).recipe == Recipe()
+def test_its_settings_are_the_authors_and_on_the_small_network_those_of_the_other_methods():
+    config = BaselineConfig()
+    assert BaselineConfig.for_images(small=False) == config
+    assert (config.recipe, config.separate_passes) == (Recipe(lr=3e-3), True)
+    assert BaselineConfig.for_images(small=True) == replace(config, recipe=Recipe(), separate_passes=False)

@@ -38,7 +38,7 @@ def build(name: str, task: Task | None = None) -> Method:
     if task:
         images = as_input(task.target.images)
         target = TargetImages(len(images), lambda method: method.predict_fast(images).softmax(dim=1).detach())
-    if config.predicts_with_counterfactuals:
+    if config.runs_inverse:
         generator = GeneratorConfig(width=2, halvings=1, blocks=1, kernel=3)
         inverse = FrozenGenerators(generator.build() for _ in range(mechanisms(name)))
     return config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse, target))

@@ -184,6 +184,19 @@ def test_the_optimizers_of_mcd_divide_the_parameters_and_keep_the_rates():
     assert old["nesterov"]
 
 
+def test_mcd_can_have_the_optimizers_of_its_authors():
+    recipe = Recipe(lr=1e-3, pretrained_lr=1.0, weight_decay=5e-4, bottleneck=16)
+    method = built(MCDConfig(recipe, decay=False, backbone_momentum=0.0))
+    method.backbone.pretrained = True
+    assert [method.lr_factor(progress) for progress in (0.0, 0.5, 1.0)] == [1.0, 1.0, 1.0]
+    optimizers = method.build_optimizers()
+    (new,), (old,) = (optimizers[name].param_groups for name in ("classifiers", "backbone"))
+    assert (new["lr"], new["momentum"], new["weight_decay"]) == (1e-3, 0.9, 5e-4)
+    assert (old["lr"], old["momentum"], old["nesterov"], old["weight_decay"]) == (1e-3, 0.0, False, 5e-4)
+    method.update(random_batch(), 0.5, optimizers)
+    assert not any(state.get("momentum_buffer") is not None for state in optimizers["backbone"].state.values())
+
+
 def test_mdd_has_the_widths_and_the_rate_of_its_authors():
     method = built(MDDConfig())
     assert isinstance(method, MDD)

@@ -23,7 +23,7 @@ class AveragingConfig(MethodConfig):
     """The mean over an image and its counterfactuals."""
 
     uses_counterfactuals: ClassVar[bool] = True
-    predicts_with_counterfactuals: ClassVar[bool] = True
+    runs_inverse: ClassVar[bool] = True
 
 
 class Averaging(Method, config=AveragingConfig):

@@ -18,7 +18,6 @@ from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 K, COUNT, CLASSES = 3, 4, 5
 HEAD_TERMS = {"label", "adjusted", "proxy", "vae"}
 every_form = pytest.mark.parametrize("form", ["tcm", "tcm-paper", "tcm-release"])
-paper_forms = pytest.mark.parametrize("form", ["tcm-paper", "tcm-release"])
 
 
 @torch.no_grad()
@@ -44,8 +43,8 @@ def small_tcm(**settings) -> TCM:
     return method
 
 
-def small_paper(form: str = "tcm-paper", **settings) -> PaperTCM:
-    method = small(form, **settings)
+def small_paper(**settings) -> PaperTCM:
+    method = small("tcm-paper", **settings)
     assert isinstance(method, PaperTCM)
     return method
 

@@ -102,7 +102,8 @@ def jobs_of_run(
         stage_1 = mechanisms_job(task, k, config)
         yield stage_1
         needs, name = stage_1.name, f"{name}-k{k}"
-    steps = with_default(config.steps, default_steps(task.protocol.steps, config))
+    protocol = task.protocol
+    steps = with_default(config.steps, default_steps(protocol.steps_of.get(method, protocol.steps), config))
     evaluate_every = config.evaluate_every
     if evaluate_every is None and task.data.is_digits:
         evaluate_every = max(steps // 3, 1)  # an evaluation takes long compared with so few steps

@@ -47,7 +47,7 @@ class TrainConfig(RunConfig, Generic[M]):
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
     steps: int | None = None
-    """Training steps. Default: 10000, digits 600."""
+    """Training steps. Default: 10000, tcm-release 15000, digits 600."""
     held_out: float = 0.0
     """Share of the source images of each class that training does not see, for the selection scores dev and source.
     0: these scores use training images and are too optimistic."""
@@ -56,7 +56,7 @@ class TrainConfig(RunConfig, Generic[M]):
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in. Finds mistakes before anything is written."""
         # Batch normalisation needs two images.
-        settled = self.with_defaults(steps=600 if self.data.is_digits else 10000, min_batch=2)
+        settled = self.with_defaults(steps=600 if self.data.is_digits else self.method.default_steps, min_batch=2)
         require_valid_numbers(to_json(self.method), "method")
         require_share(self.held_out)
         crop = settled.data.view.crop
@@ -139,7 +139,7 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     if mechanisms:
         require_number(config.method, len(mechanisms.inverse))
     run.require_inputs([store.fingerprint for store in task], mechanisms.weights if mechanisms else None)
-    if mechanisms and config.method.predicts_with_counterfactuals:
+    if mechanisms and config.method.runs_inverse:
         inverse = mechanisms.inverse
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals

@@ -26,8 +26,11 @@ SUFFIXES = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 
 def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     """The command that runs a suite, with defaults that fit the arguments parsed so far."""
-    small = parsed is not None and has_small_images(suite_benchmark(parsed["benchmark"]), parsed["config"])
-    start = method_settings(small)
+    if parsed is None:
+        start = method_settings(small=False)
+    else:
+        chosen = suite_benchmark(parsed["benchmark"])
+        start = method_settings(has_small_images(chosen, parsed["config"]), chosen)
 
     def bench(
         benchmark: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="BENCHMARK")],

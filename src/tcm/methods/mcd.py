@@ -24,6 +24,10 @@ class MCDConfig(MethodConfig):
     """Weight of the class balance loss on target predictions."""
     repeats: int = 4
     """Steps of the backbone for each step of the classifiers: n in the paper of MCD."""
+    decay: bool = True
+    """Let the learning rates fall as in the other methods. In the authors' code they are constant."""
+    backbone_momentum: float = 0.9
+    """Nesterov momentum of the backbone: 0 in the authors' code. That of the classifiers is `recipe.momentum`."""
 
 
 class MCD(Method, config=MCDConfig):
@@ -69,7 +73,13 @@ class MCD(Method, config=MCDConfig):
     def build_optimizers(self) -> dict[str, Optimizer]:
         """One SGD for the classifiers and one for the backbone, because they take turns."""
         backbone, new = self.parameter_groups()
+        momentum = self.config.backbone_momentum
+        backbone |= {"momentum": momentum, "nesterov": momentum > 0}
         return {"classifiers": self.sgd(new), "backbone": self.sgd(backbone)}
+
+    def lr_factor(self, progress: float) -> float:
+        """(1 + 10 p)^-0.75 at progress p, or 1 without decay."""
+        return super().lr_factor(progress) if self.config.decay else 1.0
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
         """Steps A, B and, n times, C of Saito et al. (2018), Section 3.3.

@@ -31,7 +31,7 @@ class Problem:
 
     classes: int
     backbone: Backbone
-    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method predicts with counterfactuals
+    inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method runs them
     target: TargetImages | None = None  # only for training
 
 
@@ -60,8 +60,9 @@ class MethodConfig:
 
     method: ClassVar[type["Method"]]
     uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
-    predicts_with_counterfactuals: ClassVar[bool] = False  # whether prediction needs the inverse mechanisms as well
+    runs_inverse: ClassVar[bool] = False  # whether the method runs the inverse mechanisms on images itself
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
+    default_steps: ClassVar[int] = 10_000  # of a run on photographs
 
     recipe: Recipe = field(default_factory=Recipe)
 

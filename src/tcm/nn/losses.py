@@ -31,12 +31,33 @@ def confident_confusion(
     """
 
     def weighted(losses: Tensor, classes: Tensor) -> Tensor:
-        entropy = -(classes * classes.clamp_min(1e-6).log()).sum(dim=-1)
-        weight = 1 + torch.exp(-entropy.detach())
+        weight = 1 + torch.exp(-entropy(classes).detach())
         return (losses.squeeze(-1) * weight).sum() / weight.sum()
 
     source = weighted(F.softplus(-source_logits), source_classes)
     return 0.5 * (source + weighted(F.softplus(target_logits), target_classes))
+
+
+def certain_confusion(
+    source_logits: Tensor, target_logits: Tensor, source_entropy: Tensor, target_entropy: Tensor
+) -> Tensor:
+    """The domain loss with weights exp(-H), divided in each domain by their sum, which has no gradient.
+
+    In the code of GVB (Cui et al., 2020), which TCM's authors use. The entropies H [batch] do have a gradient: behind a
+    gradient reversal layer it makes predictions certain in both domains. The logits [batch, 1] are the discriminator's.
+    """
+
+    def weighted(losses: Tensor, entropies: Tensor) -> Tensor:
+        weight = torch.exp(-entropies)
+        return (losses.squeeze(-1) * weight).sum() / weight.sum().detach()
+
+    source = weighted(F.softplus(-source_logits), source_entropy)
+    return 0.5 * (source + weighted(F.softplus(target_logits), target_entropy))
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """The entropy H of class probabilities, finite also at 0: [..., classes] -> [...]."""
+    return -(probabilities * probabilities.clamp_min(1e-6).log()).sum(dim=-1)
 
 
 def multi_kernel_mmd(source: Tensor, target: Tensor) -> Tensor:

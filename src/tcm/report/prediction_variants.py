@@ -12,6 +12,7 @@ _EXPLAINED = {
     "mechanism 1 alone": "From the counterfactual of this mechanism only; likewise for the other mechanisms.",
     "linear classifier": "The classifier that was trained, in place of the centroids of the target's classes.",
     "f_y alone": "The head without the proxy function.",
+    "plain classifier": "The linear classifier that learned the labels of transported source images.",
     "gaussian weights": "Counterfactuals are weighted by the density of TCM Eq. (5), as in the paper.",
     "uniform weights": "All counterfactuals of an image have the same weight.",
 }

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tcm.methods.tcm.alignment import ConditionalAlignment, PredictionAlignment, ProxyAlignment
 from tcm.methods.tcm.views import Views
-from tcm.nn.losses import confident_confusion, domain_confusion, proxy_loss
+from tcm.nn.losses import certain_confusion, confident_confusion, domain_confusion, entropy, proxy_loss
 
 FEATURES, CLASSES, COUNT = 6, 3, 5
 Alignment = ConditionalAlignment | ProxyAlignment | PredictionAlignment
@@ -58,9 +58,14 @@ def by_hand(alignment: Alignment, features: Views, logits: Views) -> Tensor:
             d_s(features.source[0]), on_transported_source, d_t(features.target[0]), on_transported_target
         )
     assert isinstance(alignment, PredictionAlignment)
-    source = torch.cat([logits.source[1], logits.source[2]]).softmax(dim=1)
-    target = logits.target[0].softmax(dim=1)
-    return confident_confusion(alignment.discriminator(source), alignment.discriminator(target), source, target)
+    losses = []
+    for truth, shown in ((1.0, torch.cat([logits.source[1], logits.source[2]])), (0.0, logits.target[0])):
+        classes = shown.softmax(dim=1)
+        probability = alignment.discriminator(classes).sigmoid()[:, 0]
+        each = -(truth * probability.log() + (1 - truth) * (1 - probability).log())
+        weight = torch.exp((classes * classes.log()).sum(dim=1))
+        losses.append((weight * each).sum() / weight.sum().item())
+    return (losses[0] + losses[1]) / 2
 
 
 def gradients(loss: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
@@ -143,6 +148,56 @@ def test_predictions_are_aligned_in_one_direction():
         None,
         None,
     )
+
+
+@torch.no_grad()
+def without_opinion(alignment: Alignment) -> PredictionAlignment:
+    """The alignment with a discriminator that takes every image for one of either domain alike."""
+    assert isinstance(alignment, PredictionAlignment)
+    for parameter in alignment.parameters():
+        parameter.zero_()
+    return alignment
+
+
+def test_the_gradient_through_the_entropy_is_reversed_so_that_both_predictions_become_certain():
+    alignment = without_opinion(built("predictions"))
+    transported, real = (view.detach().requires_grad_() for view in random_views(CLASSES, 2).source[:2])
+    alignment(transported, real, 0.7).backward()
+    for logits in (transported, real):
+        classes = logits.softmax(dim=1)
+        weight = torch.exp(-entropy(classes)).detach()
+        # The discriminator's loss is log 2 for each, so the loss is 1/2 log 2 sum of exp(-H) / constant.
+        of_entropy = 0.7 * 0.5 * math.log(2) * weight / weight.sum()
+        (expected,) = torch.autograd.grad(entropy(classes), logits, of_entropy)
+        assert logits.grad is not None
+        torch.testing.assert_close(logits.grad, expected)
+        less = entropy((logits - 0.1 * logits.grad).softmax(dim=1))  # a step downhill
+        assert less.mean() < entropy(classes).mean()
+
+
+def test_the_sum_that_divides_the_weights_has_no_gradient():
+    # Where every image has the same loss, a sum with a gradient would cancel that of the weights.
+    entropies = torch.tensor([0.1, 0.5, 1.0]).requires_grad_()
+    logits = torch.zeros(3, 1)
+    (found,) = torch.autograd.grad(certain_confusion(logits, logits, entropies, entropies.detach()), entropies)
+    weight = torch.exp(-entropies.detach())
+    torch.testing.assert_close(found, -0.5 * math.log(2) * weight / weight.sum())
+
+
+def test_certain_predictions_count_more_by_hand():
+    # Entropies 0 and log 2 give weights 1 and 1/2.
+    entropies, alike = torch.tensor([0.0, math.log(2)]), torch.full((2,), math.log(2))
+    source, target = torch.tensor([[0.3], [-1.2]]), torch.tensor([[2.0], [0.1]])
+    s1, s2 = math.log(1 + math.exp(-0.3)), math.log(1 + math.exp(1.2))
+    t1, t2 = math.log(1 + math.exp(2.0)), math.log(1 + math.exp(0.1))
+    found = certain_confusion(source, target, entropies, alike)
+    assert found.item() == pytest.approx(0.5 * ((s1 + 0.5 * s2) / 1.5 + (t1 + t2) / 2))
+
+
+def test_the_entropy_of_a_prediction():
+    classes = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.25, 0.75]])
+    expected = torch.tensor([0.0, math.log(2), -0.25 * math.log(0.25) - 0.75 * math.log(0.75)])
+    torch.testing.assert_close(entropy(classes), expected)
 
 
 def test_predictions_are_aligned_in_single_precision_whatever_is_around():

@@ -92,7 +92,7 @@ def test_the_labels_come_from_weak_views_without_gradient():
 
 def test_prediction_takes_one_pass_and_no_mechanism():
     method, seen = small_tcm().eval(), []
-    assert method.inverse is None or not method.config.predicts_with_counterfactuals
+    assert method.inverse is None or not method.config.runs_inverse
     method.backbone.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
     images = random_batch().target
     found = method.answer(images)

@@ -4,13 +4,12 @@ from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
 
 import pytest
-from support.small_tcm import every_form, paper_forms
+from support.small_tcm import every_form
 
 from tcm.methods import METHODS
 from tcm.methods.method import Recipe
 from tcm.methods.tcm.control import ControlConfig
 from tcm.methods.tcm.paper import PaperConfig
-from tcm.methods.tcm.release import ReleaseConfig
 from tcm.methods.tcm.tcm import TCMConfig
 from tcm.nn.vae import VAEConfig
 
@@ -45,14 +44,8 @@ def test_the_papers_rates_are_those_of_the_authors_code():
     assert paper.input == "backbone"
 
 
-def test_the_release_has_the_papers_settings_except_dropout_and_weighting():
-    expected = {"head.vae.dropout": 0.3, "head.weighting": "mean", "dropout": 0.5}
-    assert differences(ReleaseConfig(), PaperConfig()) == expected
-
-
-@paper_forms
-def test_for_the_small_network_sizes_and_rates_change(form: str):
-    assert differences(METHODS[form].for_images(small=True), METHODS[form].for_images(small=False)) == {
+def test_for_the_small_network_the_papers_sizes_and_rates_change():
+    assert differences(PaperConfig.for_images(small=True), PaperConfig()) == {
         "recipe.lr": Recipe().lr,
         "input": "bottleneck",
         "head.vae.latent": 32,

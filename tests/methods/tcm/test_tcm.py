@@ -13,7 +13,6 @@ from support.small_tcm import (
     K,
     every_form,
     losses,
-    paper_forms,
     random_batch,
     small,
     small_paper,
@@ -25,8 +24,7 @@ from torch.optim import SGD, Adam
 from tcm.data.batch import Batch
 from tcm.errors import InputError
 from tcm.methods.method import Method
-from tcm.methods.tcm.paper import PaperConfig, PaperTCM
-from tcm.methods.tcm.tcm import TCM
+from tcm.methods.tcm.paper import PaperConfig
 from tcm.methods.tcm.views import all_views
 from tcm.nn.losses import agreement
 from tcm.nn.schedules import ramp_up
@@ -37,29 +35,26 @@ from tcm.training.run_folder import Run
 DEFAULT_TERMS = {"classification", "agreement", "alignment"}
 
 
-def alignment_of(method: Method) -> torch.nn.Module:
-    assert isinstance(method, TCM | PaperTCM)
-    return method.alignment
+def discriminators(method: Method) -> list[Tensor]:
+    """The parameters of all discriminators."""
+    return [parameter for name, parameter in method.named_parameters() if "alignment." in name]
 
 
-@pytest.mark.parametrize("form", ["tcm-paper", "tcm-release"])
 @pytest.mark.parametrize("input", ["backbone", "bottleneck"])
-def test_the_head_is_given_x_and_its_proxies_in_their_roles(form: str, input: Any):
-    method = small_paper(form, input=input)
+def test_the_head_is_given_x_and_its_proxies_in_their_roles(input: Any):
+    method = small_paper(input=input)
     seen: list[tuple[Tensor, ...]] = []
     method.head.register_forward_pre_hook(lambda _, args: seen.append(args))
     losses(method)
     ((x, x_hat, x_hat_of_target, labels),) = seen
     width = method.backbone.features if input == "backbone" else method.recipe.bottleneck
     assert x.shape == (1, COUNT, width)
-    assert x_hat.shape == ((K, COUNT, width) if form == "tcm-paper" else (1, COUNT, width))
-    assert x_hat_of_target.shape == x_hat.shape
+    assert x_hat.shape == x_hat_of_target.shape == (K, COUNT, width)
     assert torch.equal(labels, random_batch().labels)
     views = all_views(random_batch())
     torch.manual_seed(3)
-    features = method.train().features(views.flat)[:COUNT] if form == "tcm-paper" else None
-    if features is not None:  # of the images: in the same batch, so batch normalisation does the same
-        torch.testing.assert_close(x[0], features)
+    # Of the images: in the same batch, so batch normalisation does the same.
+    torch.testing.assert_close(x[0], method.train().features(views.flat)[:COUNT])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +64,6 @@ def test_the_head_is_given_x_and_its_proxies_in_their_roles(form: str, input: An
         ("tcm", {"source_views": 2, "target_views": 1}, 3 + 2),
         ("tcm-control", {"source_views": 1, "target_views": 2}, 2 + 3),
         ("tcm-paper", {}, 2 * (1 + K)),
-        ("tcm-release", {}, 2 + 2),
     ],
 )
 def test_all_views_of_a_step_go_through_the_backbone_at_once(form: str, settings: dict[str, Any], views: int):
@@ -97,8 +91,7 @@ def test_the_teacher_of_agreement_gets_no_gradient():
 
 def test_the_terms_of_each_form():
     assert losses(small("tcm")).keys() == losses(small("tcm-control")).keys() == DEFAULT_TERMS
-    for form in ("tcm-paper", "tcm-release"):
-        assert losses(small(form)).keys() == {"alignment", *HEAD_TERMS}
+    assert losses(small("tcm-paper")).keys() == {"alignment", *HEAD_TERMS}
 
 
 def parts(method: Method) -> set[str]:
@@ -107,9 +100,10 @@ def parts(method: Method) -> set[str]:
 
 def test_a_part_that_nothing_trains_is_not_built():
     assert parts(small("tcm")) == {"backbone", "bottleneck", "classifier", "alignment", "inverse"}
-    for form in ("tcm-paper", "tcm-release"):
-        assert parts(small(form)) == {"backbone", "bottleneck", "alignment", "head", "inverse"}
-        assert parts(small(form, input="backbone")) == {"backbone", "alignment", "head", "inverse"}
+    assert parts(small("tcm-paper")) == {"backbone", "bottleneck", "alignment", "head", "inverse"}
+    assert parts(small("tcm-paper", input="backbone")) == {"backbone", "alignment", "head", "inverse"}
+    plain = {f"{side}_{part}" for side in ("source", "target") for part in ("classifier", "alignment")}
+    assert parts(small("tcm-release")) == {"backbone", "head", "inverse", *plain}
 
 
 def test_classification_and_agreement_by_hand():
@@ -145,7 +139,7 @@ def test_early_alignment_trains_the_discriminators_only(form: str):
     for progress, learns in ((0.0, False), (0.5, True)):
         method = small(form)
         losses(method, progress)["alignment"].backward()
-        assert any(part.grad is not None and part.grad.any() for part in alignment_of(method).parameters())
+        assert any(part.grad is not None and part.grad.any() for part in discriminators(method))
         moved = any(part.grad is not None and part.grad.any() for part in method.backbone.parameters())
         assert moved == learns
 
@@ -173,19 +167,6 @@ def test_the_default_aligns_features_with_the_classifiers_predictions():
     losses(method, 0.3)
     features, logits, factor = heard
     torch.testing.assert_close(logits.flat, method.classifier(features.flat))
-    assert factor == ramp_up(0.3)
-
-
-def test_the_release_aligns_the_heads_predictions_on_transported_source_and_on_target_images():
-    method = small_paper("tcm-release")
-    heard: list[Any] = []
-    said: list[Any] = []
-    method.alignment.register_forward_pre_hook(lambda _, args: heard.extend(args))
-    method.head.register_forward_hook(lambda *args: said.append(args[2]))
-    losses(method, 0.3)
-    transported, target, factor = heard
-    assert transported is said[0].logits
-    assert transported.shape[1:] == target.shape
     assert factor == ramp_up(0.3)
 
 
@@ -232,9 +213,8 @@ def test_every_parameter_is_in_one_optimizer_and_the_vaes_in_adam(form: str):
     assert (group["lr"], group["weight_decay"]) == (1e-3, method.recipe.weight_decay)
 
 
-@paper_forms
-def test_on_photographs_the_vae_and_the_discriminators_have_the_papers_sizes(form: str):
-    assert small_paper(form).config.head.vae.latent == 32
+def test_on_photographs_the_vae_and_the_discriminators_have_the_papers_sizes():
+    assert small_paper().config.head.vae.latent == 32
     assert PaperConfig.for_images(small=False).head.vae.latent == 100
 
 

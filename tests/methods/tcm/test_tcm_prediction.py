@@ -10,7 +10,6 @@ from support.small_tcm import (
     COUNT,
     K,
     losses,
-    paper_forms,
     random_batch,
     small,
     small_paper,
@@ -36,7 +35,7 @@ def variants(method: Method, images: Tensor) -> dict[str, Tensor]:
         ("tcm", ["", "fast", *(f"mechanism {number} alone" for number in range(1, K + 1))], [""]),
         ("tcm-control", [""], [""]),
         ("tcm-paper", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"], ["", "gaussian weights"]),
-        ("tcm-release", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"], ["", "fast"]),
+        ("tcm-release", ["", "f_y alone", "plain classifier"], [""]),
     ],
 )
 def test_the_variants_are_other_predictions_to_compare_with(form: str, names: list[str], same: list[str]):
@@ -55,7 +54,7 @@ def test_the_variants_are_other_predictions_to_compare_with(form: str, names: li
 
 @pytest.mark.parametrize(
     ("form", "settings"),
-    [("tcm", {}), ("tcm-paper", {"input": "bottleneck"}), ("tcm-paper", {"input": "backbone"}), ("tcm-release", {})],
+    [("tcm", {}), ("tcm-paper", {"input": "bottleneck"}), ("tcm-paper", {"input": "backbone"})],
 )
 def test_the_fast_prediction_is_the_variant_fast_and_runs_no_mechanism(form: str, settings: dict[str, Any]):
     method, images = small(form, **settings), random_batch().target
@@ -123,10 +122,9 @@ def test_class_scores_are_the_views_logits_by_their_shares_of_the_probability():
     torch.testing.assert_close(method.class_scores(images), expected)
 
 
-@paper_forms
 @pytest.mark.parametrize("input", ["bottleneck", "backbone"])
-def test_h_y_is_given_the_image_and_its_k_counterfactuals(form: str, input: Any):
-    method = small_paper(form, input=input)
+def test_h_y_is_given_the_image_and_its_k_counterfactuals(input: Any):
+    method = small_paper(input=input)
     losses(method)
     images, head = random_batch().target, method.eval().head
     x, *x_hat = (method.features(view) for view in (images, *method.inverse_counterfactuals(images)))
@@ -145,26 +143,23 @@ def test_the_features_of_an_answer_are_those_that_its_logits_are_computed_from(f
     torch.testing.assert_close(method.eval().answer(images).features, method.features(images))
 
 
-@paper_forms
-def test_the_features_are_the_bottlenecks_or_the_backbones(form: str):
+def test_the_features_are_the_bottlenecks_or_the_backbones():
     images = random_batch().target
-    narrow, bare = (small(form, input=input).eval() for input in ("bottleneck", "backbone"))
+    narrow, bare = (small("tcm-paper", input=input).eval() for input in ("bottleneck", "backbone"))
     assert torch.equal(narrow.features(images), narrow.bottleneck(narrow.backbone(images)))
     assert torch.equal(bare.features(images), bare.backbone(images))
     assert not hasattr(bare, "bottleneck")  # no layer that nothing trains
 
 
 @torch.no_grad()
-@paper_forms
-def test_concluding_makes_both_domains_moments_exact_in_whatever_batches(form: str):
-    method, batch = small_paper(form), random_batch()
+def test_concluding_makes_both_domains_moments_exact_in_whatever_batches():
+    method, batch = small_paper(), random_batch()
     losses(method)  # leaves moments that are to be replaced
     assert batch.counterfactuals is not None
     target, source, made, head = batch.target, batch.source, batch.counterfactuals.source, method.eval().head
-    proxies = source if form == "tcm-release" else made.flatten(0, 1)
     expected = (
         (head.target, method.features(method.inverse_counterfactuals(target).flatten(0, 1)).double()),
-        (head.source, method.features(proxies).double()),
+        (head.source, method.features(made.flatten(0, 1)).double()),
     )
     for sizes in ([4], [1, 3], [2, 1, 1]):
         pairs = zip(source.split(sizes), made.split(sizes, dim=1), strict=True)

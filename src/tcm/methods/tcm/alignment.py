@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tcm.methods.tcm.views import Views
 from tcm.nn.heads import plain_discriminator, reverse_gradient
-from tcm.nn.losses import confident_confusion, in_single, proxy_loss
+from tcm.nn.losses import certain_confusion, entropy, in_single, proxy_loss
 
 
 class ProxyAlignment(nn.Module):
@@ -28,16 +28,19 @@ class ProxyAlignment(nn.Module):
 
 
 class PredictionAlignment(nn.Module):
-    """One discriminator of class probabilities, as in the authors' code."""
+    """One discriminator of class probabilities, as in the authors' code: transported images against real ones."""
 
     def __init__(self, classes: int, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.discriminator = plain_discriminator(classes, hidden, dropout)
 
-    def forward(self, transported_source: Tensor, target: Tensor, factor: float) -> Tensor:
-        """The domain loss of logits [..., classes], in which confident predictions count more."""
-        with torch.autocast(target.device.type, enabled=False):
-            both = (transported_source.flatten(0, -2), target.flatten(0, -2))
-            probabilities = [in_single(part).softmax(dim=-1) for part in both]
+    def forward(self, transported: Tensor, real: Tensor, factor: float) -> Tensor:
+        """The domain loss of logits [..., classes], in which certain predictions count more.
+
+        The gradient through their weights is reversed too: it makes both predictions more certain.
+        """
+        with torch.autocast(real.device.type, enabled=False):
+            probabilities = [in_single(logits).softmax(dim=-1) for logits in (transported, real)]
             domain = [self.discriminator(reverse_gradient(part, factor)) for part in probabilities]
-            return confident_confusion(*domain, *probabilities)
+            entropies = [reverse_gradient(entropy(part), factor) for part in probabilities]
+            return certain_confusion(*domain, *entropies)

@@ -77,7 +77,7 @@ def head_remarks(found: HeadMetrics) -> list[str]:
     if found.norm > EXPLODES * found.direct_norm:
         remarks.append(
             f"W1 W3^+ explodes: its norm is {found.norm:.3g}, and that of W2 is {found.direct_norm:.3g}; "
-            "small errors of x_hat decide the prediction; try a larger `method.head.ridge`"
+            "small errors of x_hat decide the prediction; with tcm-paper, try a larger `method.head.ridge`"
         )
     if found.share < NEGLIGIBLE:
         remarks.append(f"The proxies have no effect: {found.share:.2%} of the variance of the logits comes from x_hat")

@@ -26,7 +26,7 @@ class PaperConfig(MethodConfig):
     """TCM as in the paper: the proxy function h_y, its VAE, and the proxy loss (TCM Section 3.2)."""
 
     uses_counterfactuals: ClassVar[bool] = True
-    predicts_with_counterfactuals: ClassVar[bool] = True
+    runs_inverse: ClassVar[bool] = True
 
     recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # from the authors' code; the paper gives none
     input: Literal["backbone", "bottleneck"] = "backbone"

@@ -150,7 +150,7 @@ class ProxyWeights(nn.Module):
         """The weighted mean of x_hat over counterfactuals: [k, batch, features] -> [batch, features].
 
         h_y is linear in x_hat, so h_y at this mean is the weighted sum of TCM Eq. (5). "mean" is E[x_hat], the same for
-        all images and without gradient, as in the authors' code.
+        all images and without gradient.
         """
         x_hat = in_single(x_hat)
         if weighting == "mean":

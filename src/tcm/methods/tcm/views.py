@@ -1,9 +1,10 @@
 """Views: an image and its counterfactuals, which stage 2 passes through the network together."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tcm.data.batch import Batch
 
@@ -38,6 +39,17 @@ def sampled_views(batch: Batch, source: int, target: int) -> Views:
     assert batch.counterfactuals is not None
     made = sampled(batch.counterfactuals.source, source), sampled(batch.counterfactuals.target, target)
     return Views(with_counterfactuals(batch.source, made[0]), with_counterfactuals(batch.target, made[1]))
+
+
+def features_of(network: nn.Module, kinds: Sequence[Tensor], separate: bool) -> list[Tensor]:
+    """The output of a network for batches of several kinds of images.
+
+    `separate`: in one pass for each kind, so that batch normalisation sees only one kind at a time; otherwise in one
+    pass for all.
+    """
+    if separate:
+        return [network(images) for images in kinds]
+    return list(network(torch.cat([*kinds])).split([len(images) for images in kinds]))
 
 
 def with_counterfactuals(images: Tensor, made: Tensor) -> Tensor:
