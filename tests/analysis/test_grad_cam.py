@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from tcm.analysis.grad_cam import activation_maps, chosen_images
 from tcm.data.batch import Batch
 from tcm.errors import InputError
-from tcm.methods.method import Method, MethodConfig, Problem, Recipe
-from tcm.methods.tcm.tcm import TCM, TCMConfig
+from tcm.methods.method import Answer, Method, MethodConfig, Problem, Recipe
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.nn.generator import FrozenGenerators
 
@@ -79,41 +78,24 @@ class Dimmed(nn.Module):
         return 2 * self.share * (images + 1) / 2 - 1
 
 
-class Plain(TCM):
-    """TCM whose classifier stands on the features alone."""
+class Summing(Linear):
+    """Adds the logits of an image and of its counterfactuals."""
 
-    def features(self, images: Tensor) -> Tensor:
-        return self.backbone(images)
+    def answer(self, images: Tensor) -> Answer:
+        views = torch.cat([images[None], self.inverse_counterfactuals(images)])
+        features = self.features(views.flatten(0, 1))
+        return Answer(self.classifier(features).unflatten(0, views.shape[:2]).sum(dim=0), features[: len(images)])
 
 
-def averaging(shares: tuple[float, ...]) -> Plain:
+def test_every_view_has_its_own_map(images: Tensor):
     torch.manual_seed(0)
-    inverse = FrozenGenerators(Dimmed(share) for share in shares)  # pyright: ignore[reportArgumentType]
-    method = Plain(Problem(2, backbone(), inverse), TCMConfig(Recipe(bottleneck=3))).eval()
-    with torch.no_grad():
-        weights_of(method).copy_(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]))
-    return method
-
-
-def test_a_counterfactual_counts_by_its_share_of_the_probability(images: Tensor):
-    method, classes = averaging((0.5, 0.0)), torch.tensor([0, 0])
+    inverse = FrozenGenerators(Dimmed(share) for share in (0.5, 0.0))  # pyright: ignore[reportArgumentType]
+    method = Summing(Problem(4, backbone(), inverse), MethodConfig(Recipe(bottleneck=3))).eval()
+    classes = torch.tensor([3, 1])
     maps, views = activation_maps(method, images, classes)
     torch.testing.assert_close(views[1], images / 2)
-    summed = torch.einsum("c,nchw->nhw", torch.tensor([1.0, 2.0, 3.0]), images) / 64
-    score = summed.sum(dim=(1, 2))
-    likely = torch.stack([torch.sigmoid(score), torch.sigmoid(score / 2), torch.sigmoid(0 * score)])
-    shares = (likely / likely.sum(dim=0))[:, :, None, None]
-    expected = shares * torch.stack([summed, summed / 2, 0 * summed])
-    torch.testing.assert_close(maps, expected)
-
-
-def test_a_sure_prediction_still_has_a_map(images: Tensor):
-    method = averaging((1.0,))
-    with torch.no_grad():
-        weights_of(method).mul_(1000)
-    maps, _ = activation_maps(method, images, torch.tensor([0, 0]))
-    assert float(method.predict(images).detach()[:, 0].min()) == 0  # log 1: the probability itself has no gradient
-    assert float(maps.amax(dim=(2, 3)).min()) > 1
+    whole = torch.einsum("nc,nchw->nhw", weights_of(method)[classes].detach(), images) / 64
+    torch.testing.assert_close(maps, torch.stack([whole, whole / 2, 0 * whole]))
 
 
 def test_scores_of_other_predictions_are_the_prediction(images: Tensor):

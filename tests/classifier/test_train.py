@@ -174,7 +174,7 @@ def test_a_run_goes_on_only_with_its_own_mechanisms(mechanisms: Path, tmp_path: 
     assert main(["mechanisms", *options, "--seed", "1", "--out", str(own)]) == 0
     assert main(["transport", str(own), "--device", "cpu", "-q"]) == 0
     before = (run / "state.pt").read_bytes()
-    with pytest.raises(InputError, match=r"`mechanisms` is .*, which holds other mechanisms than .*run started with"):
+    with pytest.raises(InputError, match=r"`mechanisms` holds others than .*/run was started with; restore"):
         train_classifier("averaging", config_of(own), run, quiet=True)
     assert (run / "state.pt").read_bytes() == before
     other = dataclasses.replace(config_of(own), mechanisms=mechanisms)

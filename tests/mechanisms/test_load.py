@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tcm.cli.app import main
+from tcm.config import to_json
 from tcm.data.augment import as_input
 from tcm.data.task import Task
 from tcm.errors import InputError
@@ -42,12 +43,12 @@ def test_other_crops_are_fine_if_the_networks_return_them_whole(run: Path, digit
 
 def test_what_a_saved_model_says_rebuilds_its_networks(run: Path, digits: Task):
     given = load_for_task(run, digits, crop=32)
-    empty = build_inverse(given.about, "here")
+    empty = build_inverse(K, to_json(given.generator), "here")
     empty.load_state_dict(given.inverse.state_dict())
     images = torch.rand(2, 3, 32, 32)
     assert torch.equal(empty(images), given.inverse(images))
     with pytest.raises(InputError, match='here has an unknown key "wdith"; did you mean "width"'):
-        build_inverse({"k": K, "generator": {"wdith": 8}}, "here")
+        build_inverse(K, {"wdith": 8}, "here")
 
 
 @pytest.mark.parametrize("noted", [True, False])  # without a note of its images it is the store that tells

@@ -9,20 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.data.batch import Batch, Counterfactuals
-from tcm.errors import InputError
 from tcm.methods.baseline import Baseline, BaselineConfig
 from tcm.methods.method import Problem, Recipe
 from tcm.nn.backbone import BackboneConfig
-from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.nn.schedules import ramp_up
 
 COUNT, CLASSES = 4, 5
 
 
-def built(k: int = 1, classes: int = CLASSES, **settings: Any) -> Baseline:
+def built(classes: int = CLASSES, **settings: Any) -> Baseline:
     torch.manual_seed(0)
-    inverse = FrozenGenerators(GeneratorConfig(4, 1, 1, kernel=3).build() for _ in range(k))
-    method = BaselineConfig(**settings).build(Problem(classes, BackboneConfig("small").build(), inverse))
+    method = BaselineConfig(**settings).build(Problem(classes, BackboneConfig("small").build()))
     assert isinstance(method, Baseline)
     return method
 
@@ -65,7 +62,6 @@ def test_its_only_addition_has_the_papers_parameters():
         "backbone",
         "classifier",
         "alignment",
-        "inverse",
     }
     extra = sum(parameter.numel() for parameter in method.alignment.parameters())
     assert extra == 65 * 1024 + 1024 * 1024 + 1024 + 2 * 1024 + 1
@@ -74,20 +70,7 @@ def test_its_only_addition_has_the_papers_parameters():
 
 def test_the_learned_classifier_predicts_directly():
     method, images = built().eval(), random_batch().target
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("the inverse mechanism is asked")
-
-    assert method.inverse is not None
-    method.inverse.register_forward_pre_hook(refuse)
     torch.testing.assert_close(method.predict(images), method.classifier(method.backbone(images)))
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_it_has_one_mechanism(k: int):
-    expected = rf"^`mechanisms` has {k} mechanisms, but this method uses 1; name a run .*`k` 1$"
-    with pytest.raises(InputError, match=expected):
-        built(k)
 
 
 def test_its_settings_are_the_authors_and_on_the_small_network_those_of_the_other_methods():

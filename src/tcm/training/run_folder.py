@@ -155,7 +155,7 @@ class Run:
             found = f"{self.folder} was started with other images than its data holds now"
             raise InputError(f"{found}; restore them or choose another `out`")
         if noted["mechanisms"] != mechanisms:
-            found = f"name other mechanisms than {self.folder} was started with"
+            found = f"holds others than {self.folder} was started with"
             raise InputError("mechanisms", f"{found}; restore them or choose another `out`")
 
     def images(self) -> list[str] | None:

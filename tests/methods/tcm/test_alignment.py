@@ -5,26 +5,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tcm.methods.tcm.alignment import ConditionalAlignment, PredictionAlignment, ProxyAlignment
+from tcm.methods.tcm.alignment import PredictionAlignment, ProxyAlignment
 from tcm.methods.tcm.views import Views
 from tcm.nn.losses import certain_confusion, confident_confusion, domain_confusion, entropy, proxy_loss
 
 FEATURES, CLASSES, COUNT = 6, 3, 5
-Alignment = ConditionalAlignment | ProxyAlignment | PredictionAlignment
-every_kind = pytest.mark.parametrize("kind", ["conditional", "proxies", "predictions"])
+Alignment = ProxyAlignment | PredictionAlignment
+every_kind = pytest.mark.parametrize("kind", ["proxies", "predictions"])
 
 
 def built(kind) -> Alignment:
     torch.manual_seed(0)
-    if kind == "conditional":
-        return ConditionalAlignment(FEATURES, CLASSES, hidden=8)
     return ProxyAlignment(FEATURES, hidden=8) if kind == "proxies" else PredictionAlignment(CLASSES, hidden=8)
 
 
 def loss_of(alignment: Alignment, features: Views, logits: Views, factor: float) -> Tensor:
     """The loss from all that any of them looks at."""
-    if isinstance(alignment, ConditionalAlignment):
-        return alignment(features, logits, factor)
     if isinstance(alignment, ProxyAlignment):
         return alignment(features, factor)
     return alignment(logits.source[1:], logits.target[0], factor)
@@ -42,14 +38,6 @@ def inputs() -> tuple[Views, Views]:
 
 def by_hand(alignment: Alignment, features: Views, logits: Views) -> Tensor:
     """What each kind is by its definition, without a reversal."""
-    if isinstance(alignment, ConditionalAlignment):
-        classes = [view.detach().softmax(dim=1) for view in (*logits.source, *logits.target)]
-        shown = [
-            torch.stack([torch.outer(g, f).flatten() for f, g in zip(*pair, strict=True)])
-            for pair in zip([*features.source, *features.target], classes, strict=True)
-        ]
-        domain = alignment.discriminator(torch.cat(shown)).split(COUNT)
-        return confident_confusion(*(torch.cat(part) for part in (domain[:3], domain[3:], classes[:3], classes[3:])))
     if isinstance(alignment, ProxyAlignment):
         d_s, d_t = alignment.source, alignment.target
         on_transported_source = torch.stack([d_t(view) for view in features.source[1:]])
@@ -105,15 +93,6 @@ def test_the_discriminators_own_gradient_is_neither_turned_nor_scaled(kind, fact
     assert all(part.any() for part, weight in zip(plain, weights, strict=True) if weight.ndim == 2)
     for ours, its in zip(found, plain, strict=True):
         torch.testing.assert_close(ours, its)
-
-
-def test_all_views_stand_in_one_batch_before_the_conditional_discriminator():
-    alignment, (features, logits) = built("conditional"), inputs()
-    seen: list[int] = []
-    assert isinstance(alignment, ConditionalAlignment)
-    alignment.discriminator.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
-    loss_of(alignment, features, logits, 1.0)
-    assert seen == [7 * COUNT]
 
 
 @pytest.mark.parametrize(
@@ -279,15 +258,14 @@ def test_dropout_is_the_releases_and_the_paper_has_none(kind, discriminators: in
 
 
 @pytest.mark.parametrize(
-    ("alignment", "width", "normalised"),
+    ("alignment", "width"),
     [
-        (ConditionalAlignment(6, 3, hidden=8), 18, 2),
-        (ProxyAlignment(6, hidden=8), 6, 0),
-        (PredictionAlignment(3, hidden=8), 3, 0),
+        (ProxyAlignment(6, hidden=8), 6),
+        (PredictionAlignment(3, hidden=8), 3),
     ],
-    ids=["conditional", "proxies", "predictions"],
+    ids=["proxies", "predictions"],
 )
-def test_what_a_discriminator_is_given_and_how_wide_it_is(alignment: nn.Module, width: int, normalised: int):
+def test_what_a_discriminator_is_given_and_how_wide_it_is(alignment: nn.Module, width: int):
     shapes = [tuple(parameter.shape) for parameter in alignment.parameters() if parameter.ndim == 2]
     assert shapes[:3] == [(8, width), (8, 8), (1, 8)]
-    assert len(layers(alignment, nn.BatchNorm1d)) == normalised
+    assert not layers(alignment, nn.BatchNorm1d)

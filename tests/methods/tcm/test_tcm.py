@@ -1,248 +1,214 @@
-"""The forms of TCM in training: what their terms are, and whom they train."""
+"""The default form of TCM in training: its terms, its rounds, and what its control changes."""
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from support.small_tcm import (
-    COUNT,
-    HEAD_TERMS,
-    K,
-    every_form,
-    losses,
-    random_batch,
-    small,
-    small_paper,
-    small_tcm,
-)
+from support.small_tcm import COUNT, losses, random_batch, small, small_tcm
 from torch import Tensor
-from torch.optim import SGD, Adam
 
-from tcm.data.batch import Batch
-from tcm.errors import InputError
-from tcm.methods.method import Method
-from tcm.methods.tcm.paper import PaperConfig
-from tcm.methods.tcm.views import all_views
-from tcm.nn.losses import agreement
-from tcm.nn.schedules import ramp_up
-from tcm.training.device import make_fabric
-from tcm.training.loop import Schedule, training_loop
-from tcm.training.run_folder import Run
+from tcm.methods.method import Problem, TargetImages
+from tcm.methods.tcm.centroids import CentroidClassifier
+from tcm.methods.tcm.control import ControlConfig
+from tcm.methods.tcm.tcm import TCM, TCMConfig
+from tcm.nn.backbone import BackboneConfig
+from tcm.nn.losses import class_confusion
+from tcm.nn.schedules import inverse_decay, ramp_up
 
-DEFAULT_TERMS = {"classification", "agreement", "alignment"}
+TERMS = {"classification", "confusion", "pseudo_labels"}
+TARGET = 6  # target images, of which a batch has COUNT
 
 
-def discriminators(method: Method) -> list[Tensor]:
-    """The parameters of all discriminators."""
-    return [parameter for name, parameter in method.named_parameters() if "alignment." in name]
+def in_rounds(rounds: int = 2, seed: int = 0) -> TCM:
+    """A method that is trained in rounds on TARGET images; its predictions for them are those of their numbers."""
+    torch.manual_seed(seed)
+    images = torch.rand(TARGET, 3, 32, 32, generator=torch.Generator().manual_seed(4))
+    target = TargetImages(TARGET, lambda method: method.predict(images).softmax(dim=1).detach())
+    config = TCMConfig.for_images(small=True)
+    method = TCMConfig(recipe=config.recipe, rounds=rounds).build(
+        Problem(5, BackboneConfig("small").build(), target=target)
+    )
+    assert isinstance(method, TCM)
+    return method
 
 
-@pytest.mark.parametrize("input", ["backbone", "bottleneck"])
-def test_the_head_is_given_x_and_its_proxies_in_their_roles(input: Any):
-    method = small_paper(input=input)
-    seen: list[tuple[Tensor, ...]] = []
-    method.head.register_forward_pre_hook(lambda _, args: seen.append(args))
-    losses(method)
-    ((x, x_hat, x_hat_of_target, labels),) = seen
-    width = method.backbone.features if input == "backbone" else method.recipe.bottleneck
-    assert x.shape == (1, COUNT, width)
-    assert x_hat.shape == x_hat_of_target.shape == (K, COUNT, width)
-    assert torch.equal(labels, random_batch().labels)
-    views = all_views(random_batch())
-    torch.manual_seed(3)
-    # Of the images: in the same batch, so batch normalisation does the same.
-    torch.testing.assert_close(x[0], method.train().features(views.flat)[:COUNT])
+def test_the_terms_of_the_default_and_of_its_control():
+    assert losses(small("tcm")).keys() == losses(small("tcm-control")).keys() == TERMS
 
 
-@pytest.mark.parametrize(
-    ("form", "settings", "views"),
-    [
-        ("tcm", {"source_views": 1, "target_views": 2}, 2 + 3),
-        ("tcm", {"source_views": 2, "target_views": 1}, 3 + 2),
-        ("tcm-control", {"source_views": 1, "target_views": 2}, 2 + 3),
-        ("tcm-paper", {}, 2 * (1 + K)),
-    ],
-)
-def test_all_views_of_a_step_go_through_the_backbone_at_once(form: str, settings: dict[str, Any], views: int):
-    method = small(form, **settings)
-    seen: list[int] = []
-    method.backbone.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
-    losses(method)
-    assert seen == [views * COUNT]
-
-
-def test_views_that_agree_and_are_sure_cost_nothing():
-    sure = 50 * torch.eye(5)[:COUNT]
-    assert agreement(sure.expand(3, -1, -1)) < 1e-6
-    apart = torch.stack([sure, sure.roll(1, dims=1)])
-    assert agreement(apart) > 10
-
-
-def test_the_teacher_of_agreement_gets_no_gradient():
-    logits = torch.randn(3, COUNT, 5, requires_grad=True)
-    agreement(logits).backward()
-    mean = logits.softmax(dim=-1).mean(dim=0).detach()
-    expected = (logits.softmax(dim=-1) - mean) / (3 * COUNT)  # of a cross-entropy with a constant target
-    torch.testing.assert_close(logits.grad, expected.detach())
-
-
-def test_the_terms_of_each_form():
-    assert losses(small("tcm")).keys() == losses(small("tcm-control")).keys() == DEFAULT_TERMS
-    assert losses(small("tcm-paper")).keys() == {"alignment", *HEAD_TERMS}
-
-
-def parts(method: Method) -> set[str]:
-    return {name.split(".")[0] for name, _ in method.named_parameters()}
-
-
-def test_a_part_that_nothing_trains_is_not_built():
-    assert parts(small("tcm")) == {"backbone", "bottleneck", "classifier", "alignment", "inverse"}
-    assert parts(small("tcm-paper")) == {"backbone", "bottleneck", "alignment", "head", "inverse"}
-    assert parts(small("tcm-paper", input="backbone")) == {"backbone", "alignment", "head", "inverse"}
-    plain = {f"{side}_{part}" for side in ("source", "target") for part in ("classifier", "alignment")}
-    assert parts(small("tcm-release")) == {"backbone", "head", "inverse", *plain}
-
-
-def test_classification_and_agreement_by_hand():
-    method = small_tcm(plain=0.3, counterfactual=0.9, agreement=0.7).train()
-    torch.manual_seed(3)
-    views = method.views(random_batch())
-    found = losses(method, 0.2)
-    logits = method.classifier(method.features(views.flat)).split(COUNT)
-    own, made, target = logits[0], logits[1:3], torch.stack(logits[3:])
-    labels = random_batch().labels
-    changed = torch.stack([F.cross_entropy(view, labels) for view in made]).mean()
-    torch.testing.assert_close(found["classification"], 0.3 * F.cross_entropy(own, labels) + 0.9 * changed)
-    torch.testing.assert_close(found["agreement"], 0.7 * ramp_up(0.2) * agreement(target))
-
-
-def test_the_control_trains_on_each_image_in_place_of_its_counterfactuals():
-    method = small("tcm-control").train()
-    seen: list[Tensor] = []
+def test_all_four_views_of_a_step_go_through_the_backbone_at_once():
+    method, seen = small("tcm"), []
     method.backbone.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     losses(method)
+    (views,) = seen
     batch = random_batch()
-    assert torch.equal(seen[0], torch.cat([batch.source] * 3 + [batch.target] * 3))
+    assert batch.strong is not None
+    assert torch.equal(views, torch.cat([batch.source, batch.strong.source, batch.target, batch.strong.target]))
 
 
-def test_agreement_is_off_at_the_start():
-    found = losses(small("tcm"), 0.0)
-    assert found["agreement"] == 0
-    assert found["classification"] > 0
+def test_the_terms_by_hand():
+    method = small_tcm(weak=0.3, strong=0.4, confusion=0.6, pseudo_labels=0.7, threshold=0.0).train()
+    batch, prior = random_batch(), method.labeller.prior.clone()
+    assert batch.strong is not None
+    found = losses(method, 0.2)
+    views = torch.cat([batch.source, batch.strong.source, batch.target, batch.strong.target])
+    own, strong, target, strong_target = method.classifier(method.features(views)).split(COUNT)
+    expected = 0.3 * F.cross_entropy(own, batch.labels) + 0.4 * F.cross_entropy(strong, batch.labels)
+    torch.testing.assert_close(found["classification"], expected)
+    torch.testing.assert_close(found["confusion"], 0.6 * class_confusion(target, 2.5))
+    predicted = target.softmax(dim=1)
+    guesses = (predicted / (0.98 * prior + 0.02 * predicted.mean(dim=0))).argmax(dim=1)
+    expected = 0.7 * ramp_up(0.2) * F.cross_entropy(strong_target, guesses)
+    torch.testing.assert_close(found["pseudo_labels"], expected)
 
 
-@every_form
-def test_early_alignment_trains_the_discriminators_only(form: str):
-    for progress, learns in ((0.0, False), (0.5, True)):
-        method = small(form)
-        losses(method, progress)["alignment"].backward()
-        assert any(part.grad is not None and part.grad.any() for part in discriminators(method))
-        moved = any(part.grad is not None and part.grad.any() for part in method.backbone.parameters())
-        assert moved == learns
+def test_the_control_is_the_same_method_without_mechanisms():
+    assert not ControlConfig.uses_counterfactuals
+    default, control = losses(small("tcm")), losses(small("tcm-control"))
+    assert all(torch.equal(default[name], control[name]) for name in TERMS)
 
 
 @pytest.mark.parametrize(
-    ("form", "weight", "term"),
-    [
-        ("tcm", "agreement", "agreement"),
-        ("tcm", "alignment", "alignment"),
-        ("tcm-paper", "alpha", "alignment"),
-        ("tcm-release", "alpha", "alignment"),
-    ],
+    ("weight", "term"), [("confusion", "confusion"), ("pseudo_labels", "pseudo_labels"), ("weak", "classification")]
 )
-def test_a_weight_multiplies_its_term(form: str, weight: str, term: str):
-    settings = {"dropout": 0.0} if form == "tcm-release" else {}
-    once, less = (losses(small(form, **{weight: value}, **settings)) for value in (1.0, 0.5))
-    torch.testing.assert_close(less[term], 0.5 * once[term])
-    assert all(torch.equal(less[name], once[name]) for name in once if name != term)
+def test_without_its_weight_a_term_is_smaller_and_the_others_stay(weight: str, term: str):
+    with_it, without = (losses(small("tcm", threshold=0.0, **{weight: value})) for value in (1.0, 0.0))
+    assert without[term] < with_it[term]
+    assert all(torch.equal(without[name], with_it[name]) for name in with_it if name != term)
 
 
-def test_the_default_aligns_features_with_the_classifiers_predictions():
-    method = small_tcm()
-    heard: list[Any] = []
-    method.alignment.register_forward_pre_hook(lambda _, args: heard.extend(args))
-    losses(method, 0.3)
-    features, logits, factor = heard
-    torch.testing.assert_close(logits.flat, method.classifier(features.flat))
-    assert factor == ramp_up(0.3)
+def test_pseudo_labels_are_off_at_the_start():
+    assert losses(small("tcm", threshold=0.0), 0.0)["pseudo_labels"] == 0
 
 
-@every_form
-def test_a_step_moves_what_it_should_and_nothing_else(form: str):
-    method = small(form).train()
-    before = {name: parameter.clone() for name, parameter in method.named_parameters()}
-    told = method.update(random_batch(), 0.5, method.build_optimizers())
-    still = {name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])}
-    assert still == {name for name in before if name.startswith("inverse.")}
-    assert ("head/share" in told) == (form != "tcm")
-    assert all(value.isfinite() and not value.requires_grad for value in told.values())
+def test_the_labels_come_from_weak_views_without_gradient():
+    method = small_tcm(threshold=0.0)
+    seen: list[Tensor] = []
+    method.labeller.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    losses(method)
+    assert not seen[0].requires_grad
 
 
-@every_form
-def test_the_inverse_mechanisms_get_no_gradient(form: str):
-    method = small(form)
-    torch.stack(list(losses(method).values())).sum().backward()
-    assert method.inverse is not None
-    assert all(parameter.grad is None and not parameter.requires_grad for parameter in method.inverse.parameters())
-    assert all(not module.training for module in method.inverse.modules())
+def test_prediction_takes_one_pass_and_no_mechanism():
+    method, seen = small_tcm().eval(), []
+    assert method.inverse is None or not method.config.runs_inverse
+    method.backbone.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    images = random_batch().target
+    found = method.answer(images)
+    assert seen == [COUNT]
+    torch.testing.assert_close(found.logits, method.classifier(method.features(images)))
 
 
-@every_form
-def test_every_parameter_is_in_one_optimizer_and_the_vaes_in_adam(form: str):
-    method = small(form)
+def test_in_the_end_the_centroids_of_all_target_images_predict():
+    method, images = small_tcm().eval(), random_batch().target
+    linear, features = method.answer(images).logits, method.features(images)
+    method.conclude([images[:1], images[1:]], ())
+    found = method.answer(images)
+    assert list(found.variants) == ["linear classifier"]
+    torch.testing.assert_close(found.variants["linear classifier"], linear)
+    expected = CentroidClassifier(5, method.recipe.bottleneck)
+    expected.fit(features, linear.softmax(dim=1))
+    torch.testing.assert_close(found.logits, expected(features), rtol=1e-4, atol=1e-2)  # the scale is large
+    assert not torch.allclose(found.logits.softmax(dim=1), linear.softmax(dim=1))
+    assert method.diagnostics() == {}
+
+
+def test_what_follows_the_backbone_is_in_single_precision():
+    method, images = small_tcm().eval(), random_batch().target
+    with torch.autocast("cpu", torch.bfloat16):
+        found = method.answer(images)
+        assert method.backbone(images).dtype == torch.bfloat16
+    assert found.logits.dtype == found.features.dtype == torch.float32
+
+
+def test_every_round_has_the_whole_schedule():
+    method = in_rounds(2)
+    assert [method.place(progress) for progress in (0.0, 0.25, 0.5, 0.75)] == [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)]
+    assert method.lr_factor(0.5) == 1
+    assert method.lr_factor(0.75) == method.lr_factor(0.25) == inverse_decay(0.5)
+    assert small_tcm(rounds=2).place(0.75) == (0, 0.75)  # without target images there is only one round
+
+
+def batch_of_target():
+    return random_batch()._replace(target_indices=torch.tensor([1, 3, 4, 5]))
+
+
+def test_a_round_starts_from_the_initial_weights_with_the_labels_of_the_former():
+    method = in_rounds(2)
+    start = {name: value.clone() for name, value in method.state_dict().items()}
     optimizers = method.build_optimizers()
-    names = {id(parameter): name for name, parameter in method.named_parameters()}
-    found = {
-        kind: [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
-        for kind, optimizer in optimizers.items()
-    }
-    of_vae = {name for name in names.values() if name.startswith("head.vae.")}
-    others = {name for name in names.values() if not name.startswith(("head.vae.", "inverse."))}
-    assert sorted(found["sgd"]) == sorted(others)
-    assert isinstance(optimizers["sgd"], SGD)
-    if form == "tcm":
-        assert found.keys() == {"sgd"}
-        return
-    assert of_vae
-    assert sorted(found["vae"]) == sorted(of_vae)
-    assert type(optimizers["vae"]) is Adam  # AdamW is one too, whose weight decay is another
-    (group,) = optimizers["vae"].param_groups
-    assert (group["lr"], group["weight_decay"]) == (1e-3, method.recipe.weight_decay)
+    method.train()
+    for progress in (0.0, 0.25):
+        method.update(batch_of_target(), progress, optimizers)
+    assert method.round == 0
+    method.eval()
+    assert method.target_images is not None
+    found = method.target_images.predict(method)
+    method.train()
+    method.start_round(1, optimizers)
+    differing = [name for name, value in method.state_dict().items() if not torch.equal(value, start[name])]
+    assert sorted(differing) == ["former", "round"]
+    assert not any(optimizer.state for optimizer in optimizers.values())
+    assert method.training
+    balanced = found / found.mean(dim=0)
+    assert method.former is not None
+    torch.testing.assert_close(method.former, balanced / balanced.sum(dim=1, keepdim=True))
 
 
-def test_on_photographs_the_vae_and_the_discriminators_have_the_papers_sizes():
-    assert small_paper().config.head.vae.latent == 32
-    assert PaperConfig.for_images(small=False).head.vae.latent == 100
+def test_the_former_labels_are_those_of_the_batch_and_fade_in_half_a_round():
+    method = in_rounds(2).train()
+    optimizers = method.build_optimizers()
+    heard: list[tuple[Tensor | None, float]] = []
+    method.labeller.register_forward_pre_hook(
+        lambda _, args: heard.append((args[1], args[2]) if len(args) > 1 else (None, 0.0))
+    )
+    for progress in (0.0, 0.5, 0.625, 0.75, 0.9):
+        method.update(batch_of_target(), progress, optimizers)
+    assert method.former is not None
+    assert heard[0] == (None, 0.0)
+    assert [share for _, share in heard[1:]] == [1.0, 0.5, 0.0, 0.0]
+    former = heard[1][0]
+    assert former is not None
+    assert torch.equal(former, method.former[[1, 3, 4, 5]])
 
 
-class OneBatch:
-    """The same batch at every step."""
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_restart_in_any_round_changes_nothing(at: int):
+    def steps(method: TCM, places: list[int], optimizers: dict) -> None:
+        for step in places:
+            torch.manual_seed(step)
+            method.train().update(batch_of_target(), step / 4, optimizers)
 
-    def batch(self, step: int) -> Batch:
-        return random_batch()
+    whole = in_rounds(2)
+    steps(whole, [0, 1, 2, 3], whole.build_optimizers())
+    first = in_rounds(2)
+    optimizers = first.build_optimizers()
+    steps(first, list(range(at)), optimizers)
+    second = in_rounds(2)
+    second.load_state_dict(first.state_dict())
+    again = second.build_optimizers()
+    again["sgd"].load_state_dict(optimizers["sgd"].state_dict())
+    steps(second, list(range(at, 4)), again)
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in whole.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("form", "term"),
-    [
-        *(("tcm", term) for term in sorted(DEFAULT_TERMS)),
-        *(("tcm-paper", term) for term in (*sorted(HEAD_TERMS), "alignment")),
-    ],
-)
-def test_a_term_that_is_not_finite_is_named(form: str, term: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    method, run = small(form), Run(tmp_path / "run")
-    plain = method.losses
+def test_confusion_by_hand():
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.4, 0.3], [-3.0, 1.0, 1.0]])
+    classes = (logits / 2.5).softmax(dim=1)
+    weights = 1 + (classes * classes.log()).sum(dim=1).exp()
+    weights = weights * 3 / weights.sum()
+    matrix = classes.T @ weights.diag() @ classes
+    matrix = matrix / matrix.sum(dim=1, keepdim=True)
+    expected = (matrix.sum() - matrix.trace()) / 3
+    torch.testing.assert_close(class_confusion(logits, 2.5), expected)
+    sure = 1000 * torch.eye(3)
+    assert class_confusion(sure, 2.5) < 1e-6
+    assert math.isfinite(class_confusion(sure[:1].repeat(3, 1), 2.5))  # two classes have no probability at all
 
-    def spoiled(batch: Batch, progress: float) -> dict[str, Tensor]:
-        found = plain(batch, progress)
-        return found | {term: found[term] * math.nan} if progress == 0.5 else found
 
-    monkeypatch.setattr(method, "losses", spoiled)
-    run.start({})
-    schedule = Schedule(steps=4, log_every=4, evaluate_every=4, save_every=1)
-    fabric = make_fabric("cpu", "fp32")
-    with pytest.raises(InputError, match=rf"not finite at step 3 \({term}\); .*state.pt holds the last good"):
-        training_loop(fabric, method, OneBatch(), run, schedule=schedule, seed=0, evaluate=dict, quiet=True)
+def test_the_model_file_has_no_labels_of_target_images(tmp_path: Path):
+    assert TCM.training_only == ("former",)
+    assert "former" in in_rounds().state_dict()
+    assert "former" not in small("tcm").state_dict()

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tcm.data.batch import Batch, Counterfactuals
-from tcm.methods.tcm.views import Views, all_views, repeated_views, sampled, sampled_views
+from tcm.methods.tcm.views import Views, all_views, sampled, sampled_views
 
 K, COUNT = 3, 4
 
@@ -83,10 +83,3 @@ def test_sampled_views_are_the_images_and_some_of_their_own_counterfactuals():
     for image in range(COUNT):
         assert any(torch.equal(views.source[1, image], one) for one in batch.counterfactuals.source[:, image])
         assert any(torch.equal(views.target[2, image], one) for one in batch.counterfactuals.target[:, image])
-
-
-def test_repeated_views_are_the_images_again():
-    batch = batch_of()._replace(counterfactuals=None)
-    views = repeated_views(batch, 1, 2)
-    assert torch.equal(views.source, torch.stack([batch.source] * 2))
-    assert torch.equal(views.target, torch.stack([batch.target] * 3))

@@ -8,19 +8,16 @@ import torch
 from support.small_tcm import (
     CLASSES,
     COUNT,
-    K,
     losses,
     random_batch,
     small,
     small_paper,
-    small_tcm,
     without_mechanisms,
 )
 from torch import Tensor
 
 from tcm.classifier.evaluate import predict_task
 from tcm.methods.method import Method, Recipe
-from tcm.methods.tcm.tcm import TCM, averaged
 from tcm.training.device import make_fabric
 
 
@@ -32,8 +29,6 @@ def variants(method: Method, images: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("form", "names", "same"),
     [
-        ("tcm", ["", "fast", *(f"mechanism {number} alone" for number in range(1, K + 1))], [""]),
-        ("tcm-control", [""], [""]),
         ("tcm-paper", ["", "fast", "f_y alone", "uniform weights", "gaussian weights"], ["", "gaussian weights"]),
         ("tcm-release", ["", "f_y alone", "plain classifier"], [""]),
     ],
@@ -54,7 +49,7 @@ def test_the_variants_are_other_predictions_to_compare_with(form: str, names: li
 
 @pytest.mark.parametrize(
     ("form", "settings"),
-    [("tcm", {}), ("tcm-paper", {"input": "bottleneck"}), ("tcm-paper", {"input": "backbone"})],
+    [("tcm-paper", {"input": "bottleneck"}), ("tcm-paper", {"input": "backbone"})],
 )
 def test_the_fast_prediction_is_the_variant_fast_and_runs_no_mechanism(form: str, settings: dict[str, Any]):
     method, images = small(form, **settings), random_batch().target
@@ -65,16 +60,7 @@ def test_the_fast_prediction_is_the_variant_fast_and_runs_no_mechanism(form: str
         method.predict(images)
 
 
-def test_each_counterfactual_alone_is_a_variant_too():
-    method, images = small_tcm().eval(), random_batch().target
-    found = variants(method, images)
-    for number, made in enumerate(method.inverse_counterfactuals(images), start=1):
-        torch.testing.assert_close(found[f"mechanism {number} alone"], method.predict_fast(made))
-    views = torch.stack([found[name] for name in found if name])
-    torch.testing.assert_close(averaged(views), found[""])
-
-
-@pytest.mark.parametrize("form", ["tcm", "tcm-paper"])
+@pytest.mark.parametrize("form", ["tcm-paper"])
 def test_source_images_are_predicted_without_mechanisms_and_target_images_with(form: str):
     method = small(form).eval()
     images = torch.randint(256, (2, COUNT, 32, 32, 3), dtype=torch.uint8)
@@ -88,38 +74,6 @@ def test_source_images_are_predicted_without_mechanisms_and_target_images_with(f
         assert ours.variants.keys() == its.variants.keys()
     assert "fast" in found.target.variants
     assert not found.source.variants
-
-
-def mean_prediction(method: TCM, views: list[Tensor]) -> Tensor:
-    return torch.stack([method.classifier(method.features(view)).softmax(dim=1) for view in views]).mean(dim=0)
-
-
-def test_the_prediction_is_the_mean_over_the_image_and_its_counterfactuals():
-    method, images = small_tcm().eval(), random_batch().target
-    views = [images, *method.inverse_counterfactuals(images)]
-    torch.testing.assert_close(method.predict(images).exp(), mean_prediction(method, views))
-
-
-def test_the_control_predicts_from_the_image_and_runs_no_mechanism():
-    method, images = without_mechanisms(small("tcm-control").eval()), random_batch().target
-    assert isinstance(method, TCM)
-    torch.testing.assert_close(method.predict(images).softmax(dim=1), mean_prediction(method, [images]))
-    assert torch.equal(method.class_scores(images), method.predict(images))
-
-
-def test_the_mean_of_predictions_is_no_mean_of_logits():
-    logits = torch.tensor([[[0.0, 0.0]], [[5.0, 0.0]], [[0.0, 9.0]]])
-    torch.testing.assert_close(averaged(logits).exp(), logits.softmax(dim=-1).mean(dim=0))
-    assert averaged(logits.bfloat16()).dtype == torch.float32
-
-
-def test_class_scores_are_the_views_logits_by_their_shares_of_the_probability():
-    method, images = small_tcm().eval(), random_batch().target
-    views = [images, *method.inverse_counterfactuals(images)]
-    logits = torch.stack([method.classifier(method.features(view)) for view in views])
-    probabilities = logits.softmax(dim=-1)
-    expected = (probabilities / probabilities.sum(dim=0) * logits).sum(dim=0)
-    torch.testing.assert_close(method.class_scores(images), expected)
 
 
 @pytest.mark.parametrize("input", ["bottleneck", "backbone"])
@@ -178,14 +132,6 @@ def test_concluding_forgets_nothing_of_a_large_target(monkeypatch: pytest.Monkey
     method.conclude([torch.zeros(1, width).expand(12_000, width), torch.ones(1, width).expand(12_000, width)], ())
     torch.testing.assert_close(method.head.target.mean, torch.full((width,), 0.5, dtype=torch.float64))
     assert method.head.target.count == 24_000
-
-
-def test_without_a_head_there_is_nothing_to_conclude_and_no_diagnosis():
-    method = without_mechanisms(small("tcm").eval())
-    state = {name: value.clone() for name, value in method.state_dict().items()}
-    method.conclude([random_batch().target], ())
-    assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
-    assert method.diagnostics() == {}
 
 
 def test_the_metrics_have_the_heads_diagnosis():
