@@ -14,7 +14,7 @@ demo: $(STAMP)
 
 # One process per core, each with one thread: several threads per process would only wait for each other.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --no-loadscope-reorder $(TESTS)
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs docs/_build/html

@@ -3,6 +3,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,22 +15,48 @@ from tcm.data.task import DataConfig, Task, load_task
 
 pytest.register_assert_rewrite("support.mistakes")  # its asserts say what they found, as those of tests do
 
-# The files that take longest. They start first: at the end, a core would wait while another works on one of them.
+# Files whose tests run in one process, because they share what takes long to make.
+TOGETHER = {
+    "suite": ("tests/bench/test_runner.py", "tests/bench/test_report.py", "tests/report/test_page_in_browser.py"),
+    "site": ("tests/docs/test_site.py", "tests/docs/test_language.py"),
+}
+# Groups and files that take longest. They start first: at the end, a core would wait while another works on them.
 LONGEST = (
-    "tests/bench/test_runner.py",
-    "tests/bench/test_report.py",
+    "suite",
     "tests/test_pipeline.py",
-    "tests/test_end_to_end.py",
-    "tests/mechanisms/test_train.py",
-    "tests/mechanisms/test_transport.py",
-    "tests/mechanisms/test_quality.py",
     "tests/training/test_interruption.py",
+    "tests/test_end_to_end.py",
+    "tests/mechanisms/test_transport.py",
+    "tests/mechanisms/test_train.py",
+    "tests/mechanisms/test_quality.py",
+    "tests/classifier/test_train.py",
+    "tests/test_platforms.py",
+    "site",
 )
 
 
+def group_of(test: str) -> str:
+    """The group of a test by its node ID: that of its file, or the file itself."""
+    file = test.split("::")[0]
+    return next((group for group, files in TOGETHER.items() if file in files), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Sends the tests of a group to one process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return GroupScheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests of the longest files first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    """Puts the longest groups first."""
+    order = {group: place for place, group in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(group_of(item.nodeid), len(order)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -71,7 +71,7 @@ def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Pa
     out, moments = tmp_path / "killed", random.Random(0)
     for _ in range(3):
         process = suite(out)
-        time.sleep(moments.uniform(4, 14))
+        time.sleep(moments.uniform(4, 10))
         process.send_signal(signal.SIGKILL)
         ended(process)
     code, _, errors = ended(suite(out))
