@@ -18,17 +18,21 @@ pytest.register_assert_rewrite("support.mistakes")  # its asserts say what they 
 # Files whose tests run in one process, because they share what takes long to make.
 TOGETHER = {
     "suite": ("tests/bench/test_runner.py", "tests/bench/test_report.py", "tests/report/test_page_in_browser.py"),
+    "digit reader": (
+        "tests/mechanisms/test_digit_reader.py",
+        "tests/mechanisms/test_quality.py",
+        "tests/mechanisms/test_train.py",
+    ),
     "site": ("tests/docs/test_site.py", "tests/docs/test_language.py"),
 }
 # Groups and files that take longest. They start first: at the end, a core would wait while another works on them.
 LONGEST = (
     "suite",
     "tests/test_pipeline.py",
+    "digit reader",
     "tests/training/test_interruption.py",
     "tests/test_end_to_end.py",
     "tests/mechanisms/test_transport.py",
-    "tests/mechanisms/test_train.py",
-    "tests/mechanisms/test_quality.py",
     "tests/classifier/test_train.py",
     "tests/test_platforms.py",
     "site",

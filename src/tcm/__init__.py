@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     PathLike = str | os.PathLike[str]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["METHODS", "Classifier", "InputError", "evaluate", "fit", "load", "predict", "train"]
 
 # PyTorch takes seconds to load, so what needs it is imported when it is first used.

@@ -6,10 +6,12 @@ import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.averaging import Averaging, AveragingConfig, register
 from torch import Tensor
 
@@ -19,13 +21,16 @@ from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.cli.app import main
 from tcm.data.batch import Batch
 from tcm.data.holdout import held_out_images
-from tcm.data.stream import Stream
+from tcm.data.stream import Stream, Strong
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.mechanisms.load import load_mechanisms
+from tcm.mechanisms.usefulness import Distances
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
 from tcm.methods.tcm.paper import PaperConfig, PaperTCM
+from tcm.methods.tcm.tcm import TCMConfig
+from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.run_folder import Run
 
@@ -247,3 +252,39 @@ def test_a_name_that_is_not_the_methods_is_refused_before_training(name: str, tm
     with pytest.raises(InputError, match=f'no method "{name}" with the config ERMConfig'):
         train_classifier(name, config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_mechanisms_that_do_not_bring_images_nearer_are_left_out(
+    mechanisms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    weights, run = tmp_path / "small.safetensors", tmp_path / "run"
+    torch.manual_seed(0)
+    save_file(BackboneConfig("small").build().network.state_dict(), weights)
+    pretrained = BackboneConfig("small", weights)
+    config: TrainConfig[TCMConfig] = dataclasses.replace(
+        TrainConfig(method=TCMConfig.for_images(small=True)),
+        **{key: getattr(config_of(mechanisms), key) for key in ("data", "mechanisms", "steps", "batch", "device")},
+        backbone=pretrained,
+    )
+    seen: list[Strong | None] = []
+    whole = Stream.__init__
+
+    def noted(stream: Stream, *args: Any, **options: Any) -> None:
+        seen.append(options["strong"])
+        whole(stream, *args, **options)
+
+    monkeypatch.setattr(Stream, "__init__", noted)
+    assert train_classifier("tcm", config, run, quiet=True)
+    distances = Distances(**json.loads((run / "distances.json").read_text()))
+    assert len(distances.from_source) == len(distances.from_target) == K
+    assert seen[-1] is not None
+    assert seen[-1].mechanisms == distances.useful
+    # Without pretrained weights, and if it is not wanted, nothing is measured.
+    for number, (method, backbone) in enumerate(
+        ((config.method, BackboneConfig("small")), (dataclasses.replace(config.method, only_useful=False), pretrained))
+    ):
+        other, out = dataclasses.replace(config, method=method, backbone=backbone), tmp_path / str(number)
+        assert train_classifier("tcm", other, out, quiet=True)
+        assert not (out / "distances.json").exists()
+        assert seen[-1] is not None
+        assert seen[-1].mechanisms is None

@@ -2,9 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.data.augment import View
+from tcm.data.augment import View, as_input
 from tcm.data.batch import Batch
-from tcm.data.stream import Stream, derived_seed, indices_at
+from tcm.data.stream import Stream, Strong, derived_seed, indices_at, starting_points
+from tcm.data.strong_views import SMALL_IMAGES
 from tcm.data.task import Task
 from tcm.errors import InputError
 
@@ -112,3 +113,53 @@ def test_a_batch_that_does_not_fit_is_refused(digits: Task, batch: int):
 def test_seeds_depend_on_every_part():
     assert len({derived_seed(0, "a"), derived_seed(0, "b"), derived_seed(1, "a"), derived_seed(0, "a", 0)}) == 4
     assert derived_seed(0, "a") == derived_seed(0, "a") < 2**63
+
+
+def strong_stream(digits: Task, strong: Strong, resident: bool | None = None) -> Stream:
+    view, made = View(32, False, 0), darkened(digits)
+    return Stream(*digits, batch=16, seed=0, view=view, device=CPU, transported=made, strong=strong, resident=resident)
+
+
+def test_strong_views_are_a_function_of_the_step_wherever_images_lie(digits: Task):
+    strong = Strong(SMALL_IMAGES, 0.5)
+    one, two = strong_stream(digits, strong), strong_stream(digits, strong, resident=False)
+    for step in (0, 70, 3):
+        first, second = one.batch(step), two.batch(step)
+        assert first.counterfactuals is None  # they are in the strong views
+        for a, b in zip(first.strong or (), second.strong or (), strict=True):
+            assert torch.equal(a, b)
+    first, second = (one.batch(step).strong for step in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert not torch.equal(first.source, second.source)
+    assert stream(digits).batch(0).strong is None
+
+
+def test_strong_views_start_from_the_image_or_from_its_counterfactual(digits: Task):
+    for share in (0.0, 0.5, 1.0):
+        shown = strong_stream(digits, Strong(SMALL_IMAGES, share))
+        found = torch.cat([shown.strong_plan(step)[0].made_by for step in range(40)])
+        assert found.min() == (0 if share == 1 else -1)
+        assert abs((found >= 0).double().mean() - share) < 0.07
+        if share:
+            assert set(found.tolist()) - {-1} == set(range(K))
+    plan, made = strong_stream(digits, Strong(SMALL_IMAGES, 0.5)), darkened(digits)
+    (source, _), pixels = plan.strong_plan(0), plan.plan(0)[0]
+    shown = starting_points((digits.source.images, pixels), (made[0], pixels), plan.strong_plan(0)[0])
+    for image, index, by in zip(shown, pixels.indices, source.made_by, strict=True):
+        expected = digits.source.images[index] if by < 0 else made[0][index, by]
+        assert torch.equal(image, expected)
+
+
+def test_only_useful_mechanisms_are_used(digits: Task):
+    shown = strong_stream(digits, Strong(SMALL_IMAGES, 1.0, ([0, 2], [])))
+    for step in range(10):
+        source, target = shown.strong_plan(step)
+        assert set(source.made_by.tolist()) == {0, 2}
+        assert set(target.made_by.tolist()) == {-1}
+
+
+def test_a_batch_knows_which_target_images_it_has(digits: Task):
+    batch = Stream(*digits, batch=16, seed=0, view=View(32, False, 0), device=CPU).batch(5)
+    assert batch.target_indices is not None
+    assert torch.equal(batch.target, as_input(digits.target.images[batch.target_indices]))

@@ -48,7 +48,7 @@ def write_run(
     }
     if held_out is not None:
         config["held_out"] = held_out
-    environment = {"tcm": "0.2.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
+    environment = {"tcm": "0.3.0", "torch": "2.11", "commit": None, "command": f"tcm train {method} --seed {seed}"}
     Run(folder).start(config)
     (folder / "environment.json").write_text(json.dumps(environment))
     rows = history(steps if finished else steps // 2, labelled, seed)

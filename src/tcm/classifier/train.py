@@ -27,9 +27,10 @@ from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
+from tcm.mechanisms.usefulness import Distances, measure_distances
 from tcm.methods import METHODS, MethodConfig
 from tcm.methods.method import Method, Problem, TargetImages
-from tcm.nn.backbone import BackboneConfig
+from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
@@ -142,16 +143,35 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     if mechanisms and config.method.runs_inverse:
         inverse = mechanisms.inverse
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
-    transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals
-    stream = open_stream(config, task, fabric, transported, held_out, strong)
     torch.manual_seed(derived_seed(config.seed, "weights"))
+    backbone = config.backbone.build()
+    useful = useful_mechanisms(config, run, fabric, task, mechanisms, backbone) if mechanisms else None
+    transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals
+    stream = open_stream(config, task, fabric, transported, held_out, strong, useful)
 
     def predict(method: Method) -> Tensor:
         return predict_images(fabric, method.answer, task.target.images, crop).probabilities
 
     target = TargetImages(len(task.target), predict)
-    problem = Problem(len(task.source.classes), config.backbone.build(), inverse, target)
+    problem = Problem(len(task.source.classes), backbone, inverse, target)
     return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
+
+
+def useful_mechanisms(
+    config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, mechanisms: LoadedMechanisms, backbone: Backbone
+) -> tuple[list[int], list[int]] | None:
+    """The mechanisms that bring images of each domain nearer to the other one; None: all of them are used.
+
+    Features of random weights say nothing about images, so nothing is measured without pretrained weights. The run
+    notes the distances, so that a resumed run uses the same mechanisms.
+    """
+    if not (config.method.only_useful_mechanisms and backbone.pretrained):
+        return None
+    if run.distances() is None:
+        fabric.to_device(backbone.eval())
+        found = measure_distances(fabric, backbone, task, mechanisms.transported, config.data.view.crop)
+        run.note_distances(found._asdict())
+    return Distances(**(run.distances() or {})).useful
 
 
 class Evaluator:

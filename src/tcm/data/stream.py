@@ -53,6 +53,7 @@ class Strong(NamedTuple):
 
     strength: Strength
     counterfactuals: float  # share of the views that start from a counterfactual of the image, by a random mechanism
+    mechanisms: tuple[list[int], list[int]] | None = None  # those to choose from for each domain; None: all
 
 
 class StrongPlan(NamedTuple):
@@ -167,8 +168,9 @@ class Stream:
         shape, size = (BLOCK, self.batch_size), self.stores[side].size
         look = random_strong_parameters(shape, size, self.view, self.strong.strength, generator)
         made_by = torch.full(shape, -1)
-        if self.k:
-            mechanisms = torch.randint(self.k, shape, generator=generator)
+        usable = torch.tensor(self.strong.mechanisms[side] if self.strong.mechanisms else range(self.k))
+        if len(usable):
+            mechanisms = usable[torch.randint(len(usable), shape, generator=generator)]
             made_by = mechanisms.where(torch.rand(shape, generator=generator) < self.strong.counterfactuals, -1)
         return StrongPlan(look.to(self.device), made_by.to(self.device))
 

@@ -71,6 +71,11 @@ class MethodConfig:
         """The share of strong views that start from a counterfactual; None if the method uses no strong views."""
         return None
 
+    @property
+    def only_useful_mechanisms(self) -> bool:
+        """Whether strong views use only the mechanisms that bring images nearer to the other domain."""
+        return False
+
     @classmethod
     def for_images(cls, small: bool) -> Self:
         """The default settings; `small` is for images below 64 pixels, which have a small network."""

@@ -39,6 +39,9 @@ class TCMConfig(MethodConfig):
     """Parts of the training. Each starts again from the initial weights, with the labels of the part before it."""
     counterfactuals: float = 0.5
     """Share of the strong views that start from a counterfactual of the image, by a random mechanism."""
+    only_useful: bool = True
+    """Use only mechanisms that bring images nearer to the other domain: to at most 0.9 of the Frechet distance in the
+    features of the pretrained backbone. Without pretrained weights, or if this is off, all mechanisms are used."""
     weak: float = 0.5
     """Weight of the classification loss on source images."""
     strong: float = 0.5
@@ -58,6 +61,11 @@ class TCMConfig(MethodConfig):
     def strong_counterfactuals(self) -> float:
         """The share of strong views that start from a counterfactual."""
         return self.counterfactuals
+
+    @property
+    def only_useful_mechanisms(self) -> bool:
+        """Whether mechanisms that do not bring images nearer are left out."""
+        return self.only_useful
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
