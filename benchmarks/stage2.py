@@ -1,4 +1,6 @@
-"""Stage 2 on the digits: the methods, the ablation of tcm, and the share of the domain gap that they close.
+"""Stage 2 on the digits: the methods, the ablation of the former default, and the share of the gap that they close.
+
+The commands with options of `tcm` need version 0.2 or 0.1, whose default they are about.
 
 python benchmarks/stage2.py --commands      the runs of the study, as commands (stage 1's: benchmarks/mechanisms.py)
 python benchmarks/stage2.py RUN... --to benchmarks/results/digits-tcm.csv

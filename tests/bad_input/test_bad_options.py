@@ -8,6 +8,7 @@ from support.mistakes import TRAIN, Case, World, refusal, require_refusal
 from tcm.cli.app import main
 
 PAPER = TRAIN.replace("erm", "tcm-paper") + " --mechanisms {mechanisms}"
+CONTROL = TRAIN.replace("erm", "tcm-control")
 CASES = (
     Case("unknown option", TRAIN + " --stpes 3", ("--stpes", "--steps", "tcm train erm --help"), absent="out"),
     Case("wrong type", TRAIN + " --seed many", ("--seed", "'many'", "tcm train erm --help"), absent="out"),
@@ -79,6 +80,23 @@ CASES = (
         PAPER + " --method.dropout 1.5",
         ("--method.dropout is 1.5", "less than 1"),
         absent="out",
+    ),
+    *(
+        Case(
+            f"{option} of {value}",
+            f"{CONTROL} --method.{option} {value}",
+            (f"--method.{option} is {float(value) if option != 'rounds' else value}", remedy),
+            absent="out",
+        )
+        for option, value, remedy in (
+            ("threshold", "1.5", "give 0 to 1"),
+            ("threshold", "-0.5", "0 or more"),
+            ("temperature", "0", "more than 0"),
+            ("momentum", "1", "less than 1"),
+            ("confusion", "inf", "finite"),
+            ("pseudo-labels", "-1", "0 or more"),
+            ("rounds", "0", "1 or more"),
+        )
     ),
     Case(
         "no width among several",

@@ -81,7 +81,11 @@ def test_number_classes_are_in_order_of_value(tmp_path: Path, make_images: MakeI
 
 
 def test_a_flat_target_has_no_labels(tmp_path: Path, source: Path, make_images: MakeImages):
-    _, target = read_plain_folders(source, make_images(tmp_path / "t", "2.png", "1.png"))
+    images = make_images(tmp_path / "t", "2.png", "1.png")
+    with pytest.warns(
+        UserWarning, match="the target .*/t has 2 images, fewer than the 3 source classes; .* needs more"
+    ):
+        _, target = read_plain_folders(source, images)
     assert target.paths == ("1.png", "2.png")
     assert target.labels == (-1, -1)
     assert target.classes == ("Alarm_Clock", "Mug", "TV")
