@@ -91,6 +91,7 @@ CASES = (
         for option, value, remedy in (
             ("threshold", "1.5", "give 0 to 1"),
             ("threshold", "-0.5", "0 or more"),
+            ("counterfactuals", "1.5", "give 0 to 1"),
             ("temperature", "0", "more than 0"),
             ("momentum", "1", "less than 1"),
             ("confusion", "inf", "finite"),

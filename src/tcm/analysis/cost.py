@@ -203,6 +203,6 @@ def costs_notes(found: Costs) -> list[str]:
         f"first two on {2 * BATCH} images (0.364 G). tcm-release, the authors' script for Office-Home, has a second "
         "discriminator and two plain classifiers, and all that it computes counts. In the text of the paper "
         "(tcm-paper) the discriminators see features and all k counterfactuals.",
-        "predict: backbone and mechanisms for one image. For tcm and tcm-paper most of it is the making of its k "
-        "counterfactuals.",
+        "predict: backbone and mechanisms for one image. For tcm-paper most of it is the making of its k "
+        "counterfactuals; the other methods need none.",
     ]

@@ -22,7 +22,7 @@ from tcm.training.run_folder import Run
 R = TypeVar("R", bound="RunConfig")
 # Endings of the fields with narrower limits.
 BELOW_ONE = (".dropout", ".beta1", "momentum")
-AT_MOST_ONE = (".threshold",)
+AT_MOST_ONE = (".threshold", ".counterfactuals")
 MORE_THAN_ZERO = (".temperature",)
 
 

@@ -1,4 +1,4 @@
-"""A run folder: config.json, inputs.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
+"""A run folder: config.json, inputs.json, distances.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
 
 Every file is written whole or not at all. Only metrics.jsonl grows: a row that was cut off is not read.
 """

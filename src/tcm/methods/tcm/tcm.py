@@ -87,7 +87,8 @@ class TCM(Method, config=TCMConfig):
         self.config, self.target_images = config, problem.target
         self.labeller = PseudoLabeller(problem.classes, config.threshold, config.momentum)
         self.centroids = CentroidClassifier(problem.classes, config.recipe.bottleneck)
-        self.initial = {name: value.clone() for name, value in self.state_dict().items()} if problem.target else {}
+        restarts = problem.target is not None and config.rounds > 1
+        self.initial = {name: value.clone() for name, value in self.state_dict().items()} if restarts else {}
         self.register_buffer("round", torch.zeros((), dtype=torch.long))
         self.register_buffer("former", torch.zeros(problem.target.total, problem.classes) if problem.target else None)
         self.current: int | None = None  # `round`, known without asking the device
