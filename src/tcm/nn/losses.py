@@ -105,11 +105,50 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     1 minus the mean of its diagonal. Each row of P sums to 1, so the sums of C's rows are those of diag(w) P.
     """
     classes = (in_single(logits) / temperature).softmax(dim=1)
-    entropy = -(classes * classes.clamp_min(1e-6).log()).sum(dim=1)
-    weight = 1 + torch.exp(-entropy.detach())
-    weighted = classes * (weight / weight.mean())[:, None]
+    weighted = classes * confidence_weights(classes)
     share = (weighted * classes).sum(dim=0) / weighted.sum(dim=0).clamp_min(torch.finfo(classes.dtype).tiny)
     return 1 - share.mean()
+
+
+def confidence_weights(classes: Tensor) -> Tensor:
+    """The weights 1 + exp(-H) of predictions [batch, classes], divided by their mean, without gradient: [batch, 1]."""
+    weight = 1 + torch.exp(-entropy(classes).detach())
+    return (weight / weight.mean())[:, None]
+
+
+def tsallis_confusion(logits: Tensor, temperature: float, index: float) -> Tensor:
+    """The Tsallis entropy of the predictions on a batch, balanced over classes, from logits [batch, classes].
+
+    Liu et al. (2021), Section 3.3, with the weights of their code: (1 - mean over classes k of s_k) / (index - 1), where
+    s_k is the sum over images i of w_i p_ik^index, divided by the sum of w_i p_ik. For index 2 it is `class_confusion`.
+    The authors' code has the sum over classes where this has the mean.
+    """
+    classes = (in_single(logits) / temperature).softmax(dim=1)
+    weight = confidence_weights(classes)
+    total = (weight * classes).sum(dim=0).clamp_min(torch.finfo(classes.dtype).tiny)
+    share = (weight * classes.pow(index)).sum(dim=0) / total
+    return (1 - share.mean()) / (index - 1)
+
+
+def self_training(weak_logits: Tensor, strong_logits: Tensor, threshold: float) -> Tensor:
+    """The cross-entropy of strong views with the classes that are predicted for weak views, from logits of both.
+
+    FixMatch, Sohn et al. (2020), Eq. (4): the mean over all images of the batch, where images whose prediction is less
+    confident than the threshold count as 0. The predictions on weak views have no gradient.
+    """
+    confidence, classes = in_single(weak_logits).detach().softmax(dim=1).max(dim=1)
+    kept = (confidence >= threshold).to(confidence.dtype)
+    return (kept * F.cross_entropy(in_single(strong_logits), classes, reduction="none")).mean()
+
+
+def information_maximisation(logits: Tensor) -> Tensor:
+    """The mean entropy of predictions minus the entropy of their mean, from logits [batch, classes].
+
+    Liang et al. (2020), Eqs. (2) and (3): smallest where each prediction is certain and all classes are predicted
+    equally often.
+    """
+    classes = in_single(logits).softmax(dim=1)
+    return entropy(classes).mean() - entropy(classes.mean(dim=0))
 
 
 def margin_disparity(
