@@ -7,10 +7,12 @@ In: a `Batch`, in which only source images have labels. Out: loss terms by name,
 from tcm.methods.atdoc import ATDOCConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
+from tcm.methods.cst import CSTConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.fixmatch import FixMatchConfig
+from tcm.methods.icon import ICONConfig
 from tcm.methods.mcc import MCCConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
@@ -35,6 +37,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "fixmatch": FixMatchConfig,
     "atdoc": ATDOCConfig,
     "shot": SHOTConfig,
+    "icon": ICONConfig,
+    "cst": CSTConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

@@ -6,9 +6,9 @@ objective is the cross-entropy with smoothed labels on source images plus p time
 images with their pseudo-labels, where p is the progress. After every step the images of the batch are passed through
 the network once more, in evaluation mode, and replace their rows of the memory, as in the authors' code.
 
-What differs from the authors' code: the memory starts with features of 0, which no image is near to, and not with random
-ones; both domains go through the network in one pass; the bottleneck has batch normalisation and ReLU, as in the other
-methods here. `separate_passes` and `plain_bottleneck` are the authors' forms.
+What differs from the authors' code: the memory starts with features of 0, which no image is near to, where theirs are
+random; both domains go through the network in one pass; the bottleneck has batch normalisation and ReLU, as in the
+other methods here. `separate_passes` and `plain_bottleneck` are the authors' forms.
 """
 
 from dataclasses import dataclass
@@ -61,10 +61,8 @@ class ATDOC(Method, config=ATDOCConfig):
         super().__init__(problem, config)
         self.config, classes, width = config, problem.classes, config.recipe.bottleneck
         if config.plain_bottleneck:
-            self.bottleneck, self.classifier = (
-                nn.Sequential(xavier_linear(problem.backbone.features, width)),
-                xavier_linear(width, classes),
-            )
+            self.bottleneck = nn.Sequential(xavier_linear(problem.backbone.features, width))
+            self.classifier = xavier_linear(width, classes)
         total = problem.target.total if problem.target else None
         self.register_buffer("memory", None if total is None else torch.zeros(total, width))
         self.register_buffer("votes", None if total is None else torch.full((total, classes), 1 / classes))
@@ -122,8 +120,8 @@ def nearest(features: Tensor, memory: Tensor, own: Tensor, count: int) -> Tensor
 def sharpened(classes: Tensor) -> Tensor:
     """Squares of probabilities [batch, classes], divided by the sum over the batch of each class.
 
-    Liang et al. (2021), Section 3.2: confident predictions count more, and so do classes that are rare in the batch. As
-    in the authors' code, rows do not sum to 1.
+    The sharpening and class balance of ATDOC, Liang et al. (2021), as in the authors' code: confident predictions count
+    more, and so do classes that are rare in the batch. The rows do not sum to 1.
     """
     squares = classes.square()
     return squares / squares.sum(dim=0).clamp_min(torch.finfo(classes.dtype).tiny)

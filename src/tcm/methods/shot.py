@@ -3,8 +3,8 @@
 A run has two phases. In the first, the network learns the source alone, with smoothed labels. In the second it sees the
 target alone: the classifier stays as it is, and backbone and bottleneck learn features with which its predictions are
 certain and diverse (information maximisation), and agree with pseudo-labels. The pseudo-labels are the nearest class
-centroids among all target images; they are computed several times, at fixed points of the second phase. As in the paper,
-the bottleneck is a linear layer with batch normalisation, and the classifier has weight normalisation.
+centroids among all target images; they are computed several times, at fixed points of the second phase. As in the
+paper, the bottleneck is a linear layer with batch normalisation, and the classifier has weight normalisation.
 
 What differs from the authors' code: both phases belong to one run and have a fixed share of its steps, each with the
 whole schedule of the learning rate. The authors adapt the epoch of the source phase that is best on 10 % of the source
@@ -63,12 +63,11 @@ class SHOT(Method, config=SHOTConfig):
     def __init__(self, problem: Problem, config: SHOTConfig):
         super().__init__(problem, config)
         self.config, self.target_images = config, problem.target
-        width = config.recipe.bottleneck
+        width, total = config.recipe.bottleneck, problem.target.total if problem.target else None
         self.bottleneck = nn.Sequential(xavier_linear(problem.backbone.features, width), nn.BatchNorm1d(width))
         self.classifier = weight_norm(xavier_linear(width, problem.classes))
-        known = problem.target is not None
-        self.register_buffer("labels", torch.zeros(problem.target.total, dtype=torch.long) if problem.target else None)
-        self.register_buffer("refreshed", torch.zeros((), dtype=torch.long) if known else None)
+        self.register_buffer("labels", None if total is None else torch.zeros(total, dtype=torch.long))
+        self.register_buffer("refreshed", None if total is None else torch.zeros((), dtype=torch.long))
         self.current: int | None = None  # `refreshed`, known without asking the device
 
     def place(self, progress: float) -> tuple[bool, float]:
@@ -95,7 +94,7 @@ class SHOT(Method, config=SHOTConfig):
         return found
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
-        """One gradient step; before it, new pseudo-labels if it is time. The classifier learns in the first phase only."""
+        """One gradient step; before it, new pseudo-labels if it is time. In the second phase the classifier is fixed."""
         adapting, within = self.place(progress)
         self.classifier.requires_grad_(not adapting)
         if adapting and self.refreshed is not None:
@@ -127,9 +126,9 @@ class SHOT(Method, config=SHOTConfig):
 def centroid_labels(features: Tensor, classes: Tensor) -> Tensor:
     """The nearest class centroid of every image: [n] from features [n, width] and probabilities [n, classes].
 
-    Liang et al. (2020), Eqs. (4) to (6), by the cosine of features to which a 1 is appended, as in the authors' code. The
-    first centroids are means weighted by the probabilities, the second are those of the images with a label. A class
-    that no image has is left out.
+    Liang et al. (2020), Section 3.3, by the cosine of features to which a 1 is appended, as in the authors' code. The
+    first centroids are means weighted by the probabilities, the second are means of the images that are nearest to each
+    of the first. A class that no image has is left out.
     """
     extended = F.normalize(F.pad(in_single(features), (0, 1), value=1.0), dim=1)
     labels, shares = classes.argmax(dim=1), in_single(classes)

@@ -119,9 +119,10 @@ def confidence_weights(classes: Tensor) -> Tensor:
 def tsallis_confusion(logits: Tensor, temperature: float, index: float) -> Tensor:
     """The Tsallis entropy of the predictions on a batch, balanced over classes, from logits [batch, classes].
 
-    Liu et al. (2021), Section 3.3, with the weights of their code: (1 - mean over classes k of s_k) / (index - 1), where
-    s_k is the sum over images i of w_i p_ik^index, divided by the sum of w_i p_ik. For index 2 it is `class_confusion`.
-    The authors' code has the sum over classes where this has the mean.
+    The regulariser of CST, Liu et al. (2021), in the form of the authors' code: (1 - mean over classes k of s_k) /
+    (index - 1), where s_k is the sum over images i of w_i p_ik^index, divided by the sum of w_i p_ik. The weights w and
+    the temperature are those of `class_confusion`, which it equals for index 2. The code has a sum over classes where
+    this has the mean.
     """
     classes = (in_single(logits) / temperature).softmax(dim=1)
     weight = confidence_weights(classes)
@@ -141,10 +142,44 @@ def self_training(weak_logits: Tensor, strong_logits: Tensor, threshold: float) 
     return (kept * F.cross_entropy(in_single(strong_logits), classes, reduction="none")).mean()
 
 
+def pair_loss(first: Tensor, second: Tensor, same: Tensor) -> Tensor:
+    """The binary cross-entropy between p_i . q_j, for all pairs of predictions, and whether i and j are of one class.
+
+    The BCE of ICON, Yue et al. (2023), with the 1e-7 of the authors' code. `first` and `second` are logits
+    [batch, classes] of two views of the same images, with the probabilities p and q. `same` [batch, batch] is true where
+    a pair is taken to be of one class. The mean is over all pairs, also those of an image with itself.
+    """
+    p, q = in_single(first).softmax(dim=1), in_single(second).softmax(dim=1)
+    agreement = (p[:, None] * q[None]).sum(dim=2)
+    return -(torch.where(same, agreement, 1 - agreement) + 1e-7).log().mean()
+
+
+def reverse_prediction_error(
+    target: Tensor, pseudo_labels: Tensor, source: Tensor, labels: Tensor, classes: int
+) -> Tensor:
+    """How badly a linear classifier that is fitted to pseudo-labelled target features predicts the source: a scalar.
+
+    The reverse step of CST, Liu et al. (2021), in the form of the authors' code: the classifier is ridge regression, in
+    closed form, from features of length 1 to one-hot labels minus 1 / classes. The loss is its mean squared error on the
+    source. `target` and `source` are features [batch, width], `pseudo_labels` and `labels` are classes [batch]. The
+    gradient reaches the features of both domains.
+    """
+    ridge, precision = 1e-3, in_single(source).dtype
+
+    def centred(wanted: Tensor) -> Tensor:
+        return F.one_hot(wanted, classes).double() - 1 / classes
+
+    # In double precision, which autocast leaves alone: the Gram matrix is nearly singular.
+    target, source = F.normalize(target.double(), dim=1), F.normalize(source.double(), dim=1)
+    gram = target @ target.T + ridge * torch.eye(len(target), dtype=target.dtype, device=target.device)
+    fitted, _ = torch.linalg.solve_ex(gram, centred(pseudo_labels))
+    return (source @ target.T @ fitted - centred(labels)).square().mean().to(precision)
+
+
 def information_maximisation(logits: Tensor) -> Tensor:
     """The mean entropy of predictions minus the entropy of their mean, from logits [batch, classes].
 
-    Liang et al. (2020), Eqs. (2) and (3): smallest where each prediction is certain and all classes are predicted
+    SHOT, Liang et al. (2020), Section 3.2: smallest where each prediction is certain and all classes are predicted
     equally often.
     """
     classes = in_single(logits).softmax(dim=1)
