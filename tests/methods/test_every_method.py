@@ -37,7 +37,11 @@ def build(name: str, task: Task | None = None) -> Method:
     config, inverse, target = METHODS[name].for_images(small=True), None, None
     if task:
         images = as_input(task.target.images)
-        target = TargetImages(len(images), lambda method: method.predict_fast(images).softmax(dim=1).detach())
+        target = TargetImages(
+            len(images),
+            lambda method: method.predict_fast(images).softmax(dim=1).detach(),
+            lambda method: method.answer_fast(images).features.detach(),
+        )
     if config.runs_inverse:
         generator = GeneratorConfig(width=2, halvings=1, blocks=1, kernel=3)
         inverse = FrozenGenerators(generator.build() for _ in range(mechanisms(name)))

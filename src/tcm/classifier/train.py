@@ -152,7 +152,10 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     def predict(method: Method) -> Tensor:
         return predict_images(fabric, method.answer, task.target.images, crop).probabilities
 
-    target = TargetImages(len(task.target), predict)
+    def features(method: Method) -> Tensor:
+        return predict_images(fabric, method.answer, task.target.images, crop).features
+
+    target = TargetImages(len(task.target), predict, features)
     problem = Problem(len(task.source.classes), backbone, inverse, target)
     return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
 

@@ -4,14 +4,20 @@ In: a `Batch`, in which only source images have labels. Out: loss terms by name,
 `method.py`, then `dann.py`. docs/adding-a-method.md shows how to add a method.
 """
 
+from tcm.methods.atdoc import ATDOCConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
+from tcm.methods.cst import CSTConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
+from tcm.methods.fixmatch import FixMatchConfig
+from tcm.methods.icon import ICONConfig
+from tcm.methods.mcc import MCCConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
+from tcm.methods.shot import SHOTConfig
 from tcm.methods.tcm.control import ControlConfig
 from tcm.methods.tcm.paper import PaperConfig
 from tcm.methods.tcm.release import ReleaseConfig
@@ -27,6 +33,12 @@ METHODS: dict[str, type[MethodConfig]] = {
     "cdan-e": CDANEConfig,
     "mcd": MCDConfig,
     "mdd": MDDConfig,
+    "mcc": MCCConfig,
+    "fixmatch": FixMatchConfig,
+    "atdoc": ATDOCConfig,
+    "shot": SHOTConfig,
+    "icon": ICONConfig,
+    "cst": CSTConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

@@ -23,6 +23,7 @@ class TargetImages(NamedTuple):
 
     total: int
     predict: Callable[["Method"], Tensor]  # the method's probabilities for all of them: [total, classes]
+    features: Callable[["Method"], Tensor]  # the input of its classifier for all of them: [total, width]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class MethodConfig:
     runs_inverse: ClassVar[bool] = False  # whether the method runs the inverse mechanisms on images itself
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
     default_steps: ClassVar[int] = 10_000  # of a run on photographs
+    authors_steps: ClassVar[int] = 10_000  # of a run on Office-Home by the method's authors
+    authors_batch: ClassVar[int] = 32  # images of each domain in a step of theirs
 
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -79,6 +82,11 @@ class MethodConfig:
     @classmethod
     def for_images(cls, small: bool) -> Self:
         """The default settings; `small` is for images below 64 pixels, which have a small network."""
+        return cls()
+
+    @classmethod
+    def authors(cls) -> Self:
+        """The settings of the method's authors on Office-Home, where they differ from the common recipe."""
         return cls()
 
     def build(self, problem: Problem) -> "Method":
@@ -100,6 +108,7 @@ class Method(Learner):
     lr_fields = ("method.recipe.lr",)
     training_only: tuple[str, ...] = ()  # names of buffers that a saved model does not need
     min_steps_to_compile = 4000  # on an H200 it takes 50 s and saves 17 ms per step
+    decay = 10.0  # r in the factor (1 + r p)^-0.75 of the learning rates
 
     def __init_subclass__(cls, config: type[MethodConfig] | None = None) -> None:
         """Makes `config.build` return this class."""
@@ -200,8 +209,8 @@ class Method(Learner):
         )
 
     def lr_factor(self, progress: float) -> float:
-        """(1 + 10 p)^-0.75 at progress p."""
-        return inverse_decay(progress)
+        """(1 + r p)^-0.75 at progress p, where r is `decay`: 10 in most methods."""
+        return inverse_decay(progress, self.decay)
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
         """One gradient step on the sum of `losses`."""

@@ -47,6 +47,14 @@ def classifier(features: int, classes: int) -> nn.Linear:
     return linear
 
 
+def xavier_linear(features: int, outputs: int) -> nn.Linear:
+    """A linear layer with Xavier weights and biases of 0, as ATDOC and SHOT have: features -> outputs."""
+    linear = nn.Linear(features, outputs)
+    nn.init.xavier_normal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
 def hidden_classifier(features: int, hidden: int, classes: int) -> nn.Sequential:
     """A classifier with one hidden layer and dropout, as MDD has two: features -> logits."""
     return nn.Sequential(classifier(features, hidden), nn.ReLU(), nn.Dropout(0.5), classifier(hidden, classes))

@@ -105,11 +105,85 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     1 minus the mean of its diagonal. Each row of P sums to 1, so the sums of C's rows are those of diag(w) P.
     """
     classes = (in_single(logits) / temperature).softmax(dim=1)
-    entropy = -(classes * classes.clamp_min(1e-6).log()).sum(dim=1)
-    weight = 1 + torch.exp(-entropy.detach())
-    weighted = classes * (weight / weight.mean())[:, None]
+    weighted = classes * confidence_weights(classes)
     share = (weighted * classes).sum(dim=0) / weighted.sum(dim=0).clamp_min(torch.finfo(classes.dtype).tiny)
     return 1 - share.mean()
+
+
+def confidence_weights(classes: Tensor) -> Tensor:
+    """The weights 1 + exp(-H) of predictions [batch, classes], divided by their mean, without gradient: [batch, 1]."""
+    weight = 1 + torch.exp(-entropy(classes).detach())
+    return (weight / weight.mean())[:, None]
+
+
+def tsallis_confusion(logits: Tensor, temperature: float, index: float) -> Tensor:
+    """The Tsallis entropy of the predictions on a batch, balanced over classes, from logits [batch, classes].
+
+    The regulariser of CST, Liu et al. (2021), in the form of the authors' code: (1 - mean over classes k of s_k) /
+    (index - 1), where s_k is the sum over images i of w_i p_ik^index, divided by the sum of w_i p_ik. The weights w and
+    the temperature are those of `class_confusion`, which it equals for index 2. The code has a sum over classes where
+    this has the mean.
+    """
+    classes = (in_single(logits) / temperature).softmax(dim=1)
+    weight = confidence_weights(classes)
+    total = (weight * classes).sum(dim=0).clamp_min(torch.finfo(classes.dtype).tiny)
+    share = (weight * classes.pow(index)).sum(dim=0) / total
+    return (1 - share.mean()) / (index - 1)
+
+
+def self_training(weak_logits: Tensor, strong_logits: Tensor, threshold: float) -> Tensor:
+    """The cross-entropy of strong views with the classes that are predicted for weak views, from logits of both.
+
+    FixMatch, Sohn et al. (2020), Eq. (4): the mean over all images of the batch, where images whose prediction is less
+    confident than the threshold count as 0. The predictions on weak views have no gradient.
+    """
+    confidence, classes = in_single(weak_logits).detach().softmax(dim=1).max(dim=1)
+    kept = (confidence >= threshold).to(confidence.dtype)
+    return (kept * F.cross_entropy(in_single(strong_logits), classes, reduction="none")).mean()
+
+
+def pair_loss(first: Tensor, second: Tensor, same: Tensor) -> Tensor:
+    """The binary cross-entropy between p_i . q_j, for all pairs of predictions, and whether i and j are of one class.
+
+    The BCE of ICON, Yue et al. (2023), with the 1e-7 of the authors' code. `first` and `second` are logits
+    [batch, classes] of two views of the same images, with the probabilities p and q. `same` [batch, batch] is true where
+    a pair is taken to be of one class. The mean is over all pairs, also those of an image with itself.
+    """
+    p, q = in_single(first).softmax(dim=1), in_single(second).softmax(dim=1)
+    agreement = (p[:, None] * q[None]).sum(dim=2)
+    return -(torch.where(same, agreement, 1 - agreement) + 1e-7).log().mean()
+
+
+def reverse_prediction_error(
+    target: Tensor, pseudo_labels: Tensor, source: Tensor, labels: Tensor, classes: int
+) -> Tensor:
+    """How badly a linear classifier that is fitted to pseudo-labelled target features predicts the source: a scalar.
+
+    The reverse step of CST, Liu et al. (2021), in the form of the authors' code: the classifier is ridge regression, in
+    closed form, from features of length 1 to one-hot labels minus 1 / classes. The loss is its mean squared error on the
+    source. `target` and `source` are features [batch, width], `pseudo_labels` and `labels` are classes [batch]. The
+    gradient reaches the features of both domains.
+    """
+    ridge, precision = 1e-3, in_single(source).dtype
+
+    def centred(wanted: Tensor) -> Tensor:
+        return F.one_hot(wanted, classes).double() - 1 / classes
+
+    # In double precision, which autocast leaves alone: the Gram matrix is nearly singular.
+    target, source = F.normalize(target.double(), dim=1), F.normalize(source.double(), dim=1)
+    gram = target @ target.T + ridge * torch.eye(len(target), dtype=target.dtype, device=target.device)
+    fitted, _ = torch.linalg.solve_ex(gram, centred(pseudo_labels))
+    return (source @ target.T @ fitted - centred(labels)).square().mean().to(precision)
+
+
+def information_maximisation(logits: Tensor) -> Tensor:
+    """The mean entropy of predictions minus the entropy of their mean, from logits [batch, classes].
+
+    SHOT, Liang et al. (2020), Section 3.2: smallest where each prediction is certain and all classes are predicted
+    equally often.
+    """
+    classes = in_single(logits).softmax(dim=1)
+    return entropy(classes).mean() - entropy(classes.mean(dim=0))
 
 
 def margin_disparity(

@@ -21,8 +21,8 @@ from tcm.training.run_folder import Run
 
 R = TypeVar("R", bound="RunConfig")
 # Endings of the fields with narrower limits.
-BELOW_ONE = (".dropout", ".beta1", "momentum")
-AT_MOST_ONE = (".threshold", ".counterfactuals")
+BELOW_ONE = (".dropout", ".beta1", "momentum", ".source_share")
+AT_MOST_ONE = (".threshold", ".counterfactuals", ".smoothing")
 MORE_THAN_ZERO = (".temperature",)
 
 

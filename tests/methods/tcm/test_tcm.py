@@ -25,7 +25,11 @@ def in_rounds(rounds: int = 2, seed: int = 0) -> TCM:
     """A method that is trained in rounds on TARGET images; its predictions for them are those of their numbers."""
     torch.manual_seed(seed)
     images = torch.rand(TARGET, 3, 32, 32, generator=torch.Generator().manual_seed(4))
-    target = TargetImages(TARGET, lambda method: method.predict(images).softmax(dim=1).detach())
+    target = TargetImages(
+        TARGET,
+        lambda method: method.predict(images).softmax(dim=1).detach(),
+        lambda method: method.features(images).detach(),
+    )
     config = TCMConfig.for_images(small=True)
     method = TCMConfig(recipe=config.recipe, rounds=rounds).build(
         Problem(5, BackboneConfig("small").build(), target=target)
