@@ -250,3 +250,21 @@ def test_the_authors_script_for_office_home_has_more_steps(root: Path):
     assert steps(config) == {"tcm-paper": 10_000, "tcm-release": 15_000}
     assert steps(replace(config, quick=True)) == {"tcm-paper": 500, "tcm-release": 750}
     assert steps(replace(config, steps=7)) == {"tcm-paper": 7, "tcm-release": 7}
+
+
+@pytest.mark.filterwarnings("ignore:.*Office-Home")
+def test_the_authors_recipe_sets_the_method_its_steps_and_its_batch(root: Path, tmp_path: Path):
+    config = SuiteConfig(root=root, tasks="A2C", methods="mcc,erm", seeds=1, recipe="authors")
+    settings = method_settings(False, "office-home", "authors")
+    mcc, erm = (job.config for job in plan_jobs("office-home", config, settings, tmp_path / "out"))
+    assert (mcc.steps, mcc.batch) == (METHODS["mcc"].authors_steps, METHODS["mcc"].authors_batch) == (30_000, 36)
+    assert mcc.method == METHODS["mcc"].authors() != METHODS["mcc"]()
+    assert (erm.steps, erm.batch) == (10_000, 32)
+    shorter = replace(config, steps=7, batch=5)
+    first, *_ = plan_jobs("office-home", shorter, settings, tmp_path / "out")
+    assert (first.config.steps, first.config.batch) == (7, 5)
+
+
+def test_small_images_have_no_authors_recipe():
+    with pytest.raises(InputError, match="photographs"):
+        method_settings(True, "digits", "authors")

@@ -139,3 +139,11 @@ def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]):
 def test_the_defaults_of_a_suite_fit_its_benchmark_and_its_images(options: list[str], small: bool, benchmark: str):
     call = parsed_call(["bench", *options])
     assert dataclasses.asdict(call.keywords["method"]) == dataclasses.asdict(method_settings(small, benchmark))
+
+
+def test_the_authors_recipe_gives_the_defaults_of_a_method_and_options_change_them():
+    call = parsed_call(["train", "mcc", "--recipe", "authors", "--batch", "8", "--out", "x"])
+    config = call.keywords["config"]
+    assert config.method == METHODS["mcc"].authors()
+    assert (config.steps, config.batch) == (METHODS["mcc"].authors_steps, 8)
+    assert parsed_call(["train", "mcc", "--out", "x"]).keywords["config"].method == METHODS["mcc"]()

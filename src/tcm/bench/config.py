@@ -15,7 +15,7 @@ from tcm.methods import METHODS, MethodConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
-from tcm.methods.method import Recipe
+from tcm.methods.method import Recipe, RecipeName
 from tcm.methods.tcm.paper import PaperConfig
 from tcm.methods.tcm.release import ReleaseConfig
 from tcm.nn.backbone import BackboneConfig
@@ -113,8 +113,11 @@ class SuiteConfig:
     """Train only a twentieth of the steps, to check that everything works."""
     steps: int | None = None
     """Training steps of stage 2. Default: as in the paper; tcm-release on office-home 15000; digits 180."""
-    batch: int = 32
-    """Images of each domain in a step of stage 2."""
+    recipe: RecipeName = "common"
+    """common: the paper's protocol for all methods. authors: the settings, steps and batch of each method's authors on
+    Office-Home, as far as they differ."""
+    batch: int | None = None
+    """Images of each domain in a step of stage 2. Default: 32, or as in the recipe."""
     evaluate_every: int | None = None
     """Steps between evaluations. Default: a tenth of the steps; digits a third."""
     held_out: float = 0.0
@@ -144,12 +147,12 @@ def has_small_images(benchmark: str, config: SuiteConfig) -> bool:
     return DataConfig(DIGITS if benchmark == DIGITS else None, size=config.size, crop=config.crop).is_small
 
 
-def method_settings(small: bool, benchmark: str | None = None) -> Any:
+def method_settings(small: bool, benchmark: str | None = None, recipe: RecipeName = "common") -> Any:
     """The default settings of all methods on a benchmark: an instance of a dataclass with one field per method.
 
     `small` is for images below 64 pixels. The settings of a protocol are for its photographs.
     """
-    defaults = {name: config.for_images(small) for name, config in METHODS.items()}
+    defaults = {name: config.with_recipe(recipe, small) for name, config in METHODS.items()}
     if benchmark not in (None, DIGITS) and not small:
         defaults |= PROTOCOLS[benchmark_named(benchmark).name].methods
     fields: list[Any] = [

@@ -103,7 +103,9 @@ def jobs_of_run(
         yield stage_1
         needs, name = stage_1.name, f"{name}-k{k}"
     protocol = task.protocol
-    steps = with_default(config.steps, default_steps(protocol.steps_of.get(method, protocol.steps), config))
+    authors = config.recipe == "authors"
+    usual = settings.authors_steps if authors else protocol.steps_of.get(method, protocol.steps)
+    steps = with_default(config.steps, default_steps(usual, config))
     evaluate_every = config.evaluate_every
     if evaluate_every is None and task.data.is_digits:
         evaluate_every = max(steps // 3, 1)  # an evaluation takes long compared with so few steps
@@ -113,7 +115,7 @@ def jobs_of_run(
             method=settings,
             data=task.data,
             steps=steps,
-            batch=config.batch,
+            batch=with_default(config.batch, settings.authors_batch if authors else 32),
             seed=seed,
             evaluate_every=evaluate_every,
             held_out=config.held_out,

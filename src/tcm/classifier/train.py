@@ -29,7 +29,7 @@ from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
 from tcm.mechanisms.usefulness import Distances, measure_distances
 from tcm.methods import METHODS, MethodConfig
-from tcm.methods.method import Method, Problem, TargetImages
+from tcm.methods.method import Method, Problem, RecipeName, TargetImages
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
@@ -53,6 +53,14 @@ class TrainConfig(RunConfig, Generic[M]):
     """Share of the source images of each class that training does not see, for the selection scores dev and source.
     0: these scores use training images and are too optimistic."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
+
+    @classmethod
+    def with_recipe(cls, method: type[M], recipe: RecipeName, small: bool) -> "TrainConfig[M]":
+        """The default config of a method; `small` is for images below 64 pixels."""
+        settings = method.with_recipe(recipe, small)
+        if recipe == "common":
+            return cls(method=settings)
+        return cls(method=settings, steps=method.authors_steps, batch=method.authors_batch)
 
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in. Finds mistakes before anything is written."""

@@ -30,7 +30,8 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         start = method_settings(small=False)
     else:
         chosen = suite_benchmark(parsed["benchmark"])
-        start = method_settings(has_small_images(chosen, parsed["config"]), chosen)
+        config = parsed["config"]
+        start = method_settings(has_small_images(chosen, config), chosen, config.recipe)
 
     def bench(
         benchmark: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="BENCHMARK")],

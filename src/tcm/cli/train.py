@@ -11,23 +11,29 @@ from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.cli.arguments import Output, Quiet
 from tcm.cli.show import print_remarks, scores_table
 from tcm.methods import METHODS
+from tcm.methods.method import RecipeName
 from tcm.pipeline import FitConfig, fit_pipeline
 from tcm.training.run_folder import Run, read_json
+
+RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's authors on
+            Office-Home, as far as they differ. Other options change either.
+    """
 
 
 def train_command(method: str, parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     """The command that trains a method, with defaults that fit the arguments parsed so far."""
-    small = parsed is not None and parsed["config"].data.is_small
-    start = TrainConfig(method=METHODS[method].for_images(small))
+    recipe, small = ("common", False) if parsed is None else (parsed["recipe"], parsed["config"].data.is_small)
+    start = TrainConfig.with_recipe(METHODS[method], recipe, small)
 
     def train(
         out: Output,
         config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")] = start,  # pyright: ignore
+        recipe: RecipeName = "common",
         quiet: Quiet = False,
     ) -> int:
         return train_method(method, config, out, quiet)
 
-    train.__doc__ = documented(purpose_of(method))
+    train.__doc__ = documented(purpose_of(method)) + RECIPE
     return train
 
 

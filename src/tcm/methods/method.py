@@ -4,18 +4,21 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from tcm.data.batch import Batch
+from tcm.errors import InputError
 from tcm.nn.backbone import Backbone
 from tcm.nn.generator import FrozenGenerators
 from tcm.nn.heads import bottleneck, classifier
 from tcm.nn.schedules import inverse_decay
 from tcm.training.learner import Learner
+
+RecipeName = Literal["common", "authors"]
 
 
 class TargetImages(NamedTuple):
@@ -83,6 +86,17 @@ class MethodConfig:
     def for_images(cls, small: bool) -> Self:
         """The default settings; `small` is for images below 64 pixels, which have a small network."""
         return cls()
+
+    @classmethod
+    def with_recipe(cls, recipe: RecipeName, small: bool) -> Self:
+        """The default settings by the name of a recipe."""
+        if recipe == "common":
+            return cls.for_images(small)
+        if small:
+            raise InputError(
+                "recipe", "is authors, but their settings are for photographs; leave it out for small images"
+            )
+        return cls.authors()
 
     @classmethod
     def authors(cls) -> Self:
