@@ -9,9 +9,12 @@ from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
+from tcm.methods.gvb import GVBConfig
+from tcm.methods.mada import MADAConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
+from tcm.methods.symnets import SymNetsConfig
 from tcm.methods.tcm.control import ControlConfig
 from tcm.methods.tcm.paper import PaperConfig
 from tcm.methods.tcm.release import ReleaseConfig
@@ -27,6 +30,9 @@ METHODS: dict[str, type[MethodConfig]] = {
     "cdan-e": CDANEConfig,
     "mcd": MCDConfig,
     "mdd": MDDConfig,
+    "mada": MADAConfig,
+    "symnets": SymNetsConfig,
+    "gvb": GVBConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,
