@@ -15,8 +15,8 @@ from tcm.methods.method import RecipeName
 from tcm.pipeline import FitConfig, fit_pipeline
 from tcm.training.run_folder import Run, read_json
 
-RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's authors on
-            Office-Home, as far as they differ. Other options change either.
+RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's
+            authors on Office-Home, as far as they differ. Other options change either.
     """
 
 

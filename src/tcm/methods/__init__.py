@@ -12,12 +12,15 @@ from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.fixmatch import FixMatchConfig
+from tcm.methods.gvb import GVBConfig
 from tcm.methods.icon import ICONConfig
+from tcm.methods.mada import MADAConfig
 from tcm.methods.mcc import MCCConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
 from tcm.methods.shot import SHOTConfig
+from tcm.methods.symnets import SymNetsConfig
 from tcm.methods.tcm.control import ControlConfig
 from tcm.methods.tcm.paper import PaperConfig
 from tcm.methods.tcm.release import ReleaseConfig
@@ -39,6 +42,9 @@ METHODS: dict[str, type[MethodConfig]] = {
     "shot": SHOTConfig,
     "icon": ICONConfig,
     "cst": CSTConfig,
+    "mada": MADAConfig,
+    "symnets": SymNetsConfig,
+    "gvb": GVBConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

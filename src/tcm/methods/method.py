@@ -93,9 +93,8 @@ class MethodConfig:
         if recipe == "common":
             return cls.for_images(small)
         if small:
-            raise InputError(
-                "recipe", "is authors, but their settings are for photographs; leave it out for small images"
-            )
+            found = "is authors, but their settings are for photographs"
+            raise InputError("recipe", f"{found}; leave it out for small images")
         return cls.authors()
 
     @classmethod

@@ -81,15 +81,39 @@ def discriminator(features: int, hidden: int = 1024) -> nn.Sequential:
     )
 
 
-def plain_discriminator(features: int, hidden: int = 1024, dropout: float = 0.0) -> nn.Sequential:
+def plain_discriminator(features: int, hidden: int = 1024, dropout: float = 0.0, outputs: int = 1) -> nn.Sequential:
     """D_s or D_t of TCM Appendix A.3.2, three linear layers without normalisation: features -> one logit.
 
-    `dropout` follows each hidden layer: 0.5 in the authors' code, none in the paper.
+    `dropout` follows each hidden layer: 0.5 in the authors' code, none in the paper. GVB has two `outputs`.
     """
     layers: list[nn.Module] = []
     for width in (features, hidden):
         layers += [nn.Linear(width, hidden), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
-    return nn.Sequential(*layers, nn.Linear(hidden, 1)).apply(initialise_kaiming)
+    return nn.Sequential(*layers, nn.Linear(hidden, outputs)).apply(initialise_kaiming)
+
+
+class ClassDiscriminators(nn.Module):
+    """One domain discriminator for each class, three linear layers with dropout, as MADA has them.
+
+    The weights of all discriminators are one tensor per layer, [classes, inputs, outputs]: a batched product computes
+    them together.
+    """
+
+    def __init__(self, classes: int, features: int, hidden: int = 1024):
+        super().__init__()
+        shapes = ((features, hidden), (hidden, hidden), (hidden, 1))
+        self.weights = nn.ParameterList(torch.empty(classes, *shape) for shape in shapes)
+        self.biases = nn.ParameterList(torch.zeros(classes, 1, outputs) for _, outputs in shapes)
+        self.dropout = nn.Dropout(0.5)
+        for weight, sd in zip(self.weights, (0.01, 0.01, 0.3), strict=True):  # as in the authors' code
+            nn.init.normal_(weight, std=sd)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits [classes, batch, 1] of inputs [classes, batch, features]."""
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            x = self.dropout(torch.relu(torch.baddbmm(bias, x, weight)))
+        return torch.baddbmm(last[1], x, last[0])
 
 
 def initialise_kaiming(module: nn.Module) -> None:

@@ -55,6 +55,27 @@ def certain_confusion(
     return 0.5 * (source + weighted(F.softplus(target_logits), target_entropy))
 
 
+def domain_of_classes(logits: Tensor) -> Tensor:
+    """The logit of the source against the target [batch], of a classifier of classes and domains.
+
+    C^st of Zhang et al. (2019): of its logits [batch, 2 classes] the first half are classes of the source, the second
+    half are classes of the target. The probability of a domain is the sum over its classes, so this is a difference of
+    log-sums, which is finite where a sum is 0.
+    """
+    source, target = in_single(logits).chunk(2, dim=1)
+    return source.logsumexp(dim=1) - target.logsumexp(dim=1)
+
+
+def category_confusion(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean of the cross-entropies with the class as one of the source, and as one of the target.
+
+    The category-level confusion of Zhang et al. (2019), for the logits [batch, 2 classes] of C^st. It is smallest where
+    both get a probability of one half.
+    """
+    logits = in_single(logits)
+    return 0.5 * (F.cross_entropy(logits, labels) + F.cross_entropy(logits, labels + logits.shape[1] // 2))
+
+
 def entropy(probabilities: Tensor) -> Tensor:
     """The entropy H of class probabilities, finite also at 0: [..., classes] -> [...]."""
     return -(probabilities * probabilities.clamp_min(1e-6).log()).sum(dim=-1)
