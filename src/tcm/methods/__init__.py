@@ -8,6 +8,7 @@ from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
+from tcm.methods.dmrl import DMRLConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
@@ -27,6 +28,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "cdan-e": CDANEConfig,
     "mcd": MCDConfig,
     "mdd": MDDConfig,
+    "dmrl": DMRLConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

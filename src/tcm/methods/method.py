@@ -63,6 +63,8 @@ class MethodConfig:
     runs_inverse: ClassVar[bool] = False  # whether the method runs the inverse mechanisms on images itself
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
     default_steps: ClassVar[int] = 10_000  # of a run on photographs
+    authors_steps: ClassVar[int] = 10_000  # of the method's authors on Office-Home
+    authors_batch: ClassVar[int] = 32  # images of each domain in a step of theirs
 
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -79,6 +81,11 @@ class MethodConfig:
     @classmethod
     def for_images(cls, small: bool) -> Self:
         """The default settings; `small` is for images below 64 pixels, which have a small network."""
+        return cls()
+
+    @classmethod
+    def authors(cls) -> Self:
+        """The settings of the method's authors on Office-Home, where they differ from the common recipe."""
         return cls()
 
     def build(self, problem: Problem) -> "Method":
