@@ -10,6 +10,7 @@ from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
 from tcm.methods.dmrl import DMRLConfig
 from tcm.methods.erm import ERMConfig
+from tcm.methods.etd import ETDConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
@@ -29,6 +30,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "mcd": MCDConfig,
     "mdd": MDDConfig,
     "dmrl": DMRLConfig,
+    "etd": ETDConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

@@ -23,7 +23,7 @@ R = TypeVar("R", bound="RunConfig")
 # Endings of the fields with narrower limits.
 BELOW_ONE = (".dropout", ".beta1", "momentum")
 AT_MOST_ONE = (".threshold", ".counterfactuals")
-MORE_THAN_ZERO = (".temperature", ".concentration")
+MORE_THAN_ZERO = (".temperature", ".concentration", ".epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
