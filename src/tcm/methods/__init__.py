@@ -10,7 +10,9 @@ from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.cst import CSTConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
+from tcm.methods.dmrl import DMRLConfig
 from tcm.methods.erm import ERMConfig
+from tcm.methods.etd import ETDConfig
 from tcm.methods.fixmatch import FixMatchConfig
 from tcm.methods.gvb import GVBConfig
 from tcm.methods.icon import ICONConfig
@@ -45,6 +47,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "mada": MADAConfig,
     "symnets": SymNetsConfig,
     "gvb": GVBConfig,
+    "dmrl": DMRLConfig,
+    "etd": ETDConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

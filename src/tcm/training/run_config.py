@@ -23,7 +23,7 @@ R = TypeVar("R", bound="RunConfig")
 # Endings of the fields with narrower limits.
 BELOW_ONE = (".dropout", ".beta1", "momentum", ".source_share")
 AT_MOST_ONE = (".threshold", ".counterfactuals", ".smoothing")
-MORE_THAN_ZERO = (".temperature",)
+MORE_THAN_ZERO = (".temperature", ".concentration", ".epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
