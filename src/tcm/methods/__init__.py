@@ -4,6 +4,7 @@ In: a `Batch`, in which only source images have labels. Out: loss terms by name,
 `method.py`, then `dann.py`. docs/adding-a-method.md shows how to add a method.
 """
 
+from tcm.methods.a2lp import A2LPConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
@@ -31,6 +32,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "mdd": MDDConfig,
     "dmrl": DMRLConfig,
     "etd": ETDConfig,
+    "a2lp": A2LPConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

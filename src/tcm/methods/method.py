@@ -25,6 +25,14 @@ class TargetImages(NamedTuple):
     predict: Callable[["Method"], Tensor]  # the method's probabilities for all of them: [total, classes]
 
 
+class TaskFeatures(NamedTuple):
+    """The output of a network for all images of a task: what label propagation needs."""
+
+    source: Tensor  # [source images, width]
+    labels: Tensor  # [source images], their classes
+    target: Tensor  # [target images, width]
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a method needs to be built."""
@@ -33,6 +41,7 @@ class Problem:
     backbone: Backbone
     inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method runs them
     target: TargetImages | None = None  # only for training
+    task_features: Callable[[Callable[[Tensor], Tensor]], TaskFeatures] | None = None  # of a network; only for training
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,11 @@ class MethodConfig:
     def only_useful_mechanisms(self) -> bool:
         """Whether strong views use only the mechanisms that bring images nearer to the other domain."""
         return False
+
+    @property
+    def trains(self) -> bool:
+        """Whether the method trains a network. If it does not, a run has one step by default."""
+        return True
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
@@ -161,6 +175,10 @@ class Method(Learner):
         `target` yields batches of target images. If the method uses counterfactuals, `source` yields batches of source
         images and of their counterfactuals [k, batch, ...]; otherwise it is empty.
         """
+
+    def found_in_training(self) -> dict[str, Tensor]:
+        """Class probabilities [target images, classes] that training itself gave to the target images, by name."""
+        return {}
 
     def diagnostics(self) -> dict[str, float]:
         """Numbers about the weights, which every evaluation adds to metrics.jsonl."""

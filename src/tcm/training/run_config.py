@@ -21,7 +21,7 @@ from tcm.training.run_folder import Run
 
 R = TypeVar("R", bound="RunConfig")
 # Endings of the fields with narrower limits.
-BELOW_ONE = (".dropout", ".beta1", "momentum")
+BELOW_ONE = (".dropout", ".beta1", "momentum", ".spreading")
 AT_MOST_ONE = (".threshold", ".counterfactuals")
 MORE_THAN_ZERO = (".temperature", ".concentration", ".epsilon")
 

@@ -1,10 +1,10 @@
 """Views: an image and its counterfactuals, which stage 2 passes through the network together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tcm.data.batch import Batch
 
@@ -41,7 +41,7 @@ def sampled_views(batch: Batch, source: int, target: int) -> Views:
     return Views(with_counterfactuals(batch.source, made[0]), with_counterfactuals(batch.target, made[1]))
 
 
-def features_of(network: nn.Module, kinds: Sequence[Tensor], separate: bool) -> list[Tensor]:
+def features_of(network: Callable[[Tensor], Tensor], kinds: Sequence[Tensor], separate: bool) -> list[Tensor]:
     """The output of a network for batches of several kinds of images.
 
     `separate`: in one pass for each kind, so that batch normalisation sees only one kind at a time; otherwise in one
