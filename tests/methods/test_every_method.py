@@ -1,5 +1,7 @@
 """What every registered method must do, from its config to an exact resume."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from tcm.data.stream import Stream, Strong
 from tcm.data.strong_views import SMALL_IMAGES
 from tcm.data.task import DataConfig, Task
 from tcm.methods import METHODS
-from tcm.methods.method import Method, Problem, TargetImages
+from tcm.methods.method import Method, Problem, TargetImages, TaskFeatures
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
 from tcm.training.device import make_fabric
@@ -34,8 +36,9 @@ def mechanisms(name: str) -> int:
 def build(name: str, task: Task | None = None) -> Method:
     """The method; with the target images of a task, which it may then predict in the course of its training."""
     torch.manual_seed(0)
-    config, inverse, target = METHODS[name].for_images(small=True), None, None
+    config, inverse, target, features = METHODS[name].for_images(small=True), None, None, None
     if task:
+        features = partial(features_of_task, task)
         images = as_input(task.target.images)
         target = TargetImages(
             len(images),
@@ -45,7 +48,13 @@ def build(name: str, task: Task | None = None) -> Method:
     if config.runs_inverse:
         generator = GeneratorConfig(width=2, halvings=1, blocks=1, kernel=3)
         inverse = FrozenGenerators(generator.build() for _ in range(mechanisms(name)))
-    return config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse, target))
+    return config.build(Problem(CLASSES, BackboneConfig("small").build(), inverse, target, features))
+
+
+@torch.no_grad()
+def features_of_task(task: Task, network: Callable[[torch.Tensor], torch.Tensor]) -> TaskFeatures:
+    source, target = (network(as_input(store.images)) for store in task)
+    return TaskFeatures(source, task.source.labels, target)
 
 
 def random_batch(name: str) -> Batch:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from tcm.classifier.evaluate import (
     counterfactual_variants,
     predict_images,
     predict_task,
+    run_in_batches,
 )
 from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.selection import scores
@@ -29,7 +30,7 @@ from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
 from tcm.mechanisms.usefulness import Distances, measure_distances
 from tcm.methods import METHODS, MethodConfig
-from tcm.methods.method import Method, Problem, RecipeName, TargetImages
+from tcm.methods.method import Method, Problem, RecipeName, TargetImages, TaskFeatures
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
@@ -48,7 +49,7 @@ class TrainConfig(RunConfig, Generic[M]):
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
     steps: int | None = None
-    """Training steps. Default: 10000, tcm-release 15000, digits 600."""
+    """Training steps. Default: 10000, tcm-release 15000, digits 600; 1 if nothing is trained."""
     held_out: float = 0.0
     """Share of the source images of each class that training does not see, for the selection scores dev and source.
     0: these scores use training images and are too optimistic."""
@@ -65,7 +66,8 @@ class TrainConfig(RunConfig, Generic[M]):
     def resolved(self) -> "TrainConfig[M]":
         """This config with every default filled in. Finds mistakes before anything is written."""
         # Batch normalisation needs two images.
-        settled = self.with_defaults(steps=600 if self.data.is_digits else self.method.default_steps, min_batch=2)
+        steps = 600 if self.data.is_digits else self.method.default_steps
+        settled = self.with_defaults(steps=steps if self.method.trains else 1, min_batch=2)
         require_valid_numbers(to_json(self.method), "method")
         require_share(self.held_out)
         crop = settled.data.view.crop
@@ -163,8 +165,13 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     def features(method: Method) -> Tensor:
         return predict_images(fabric, method.answer, task.target.images, crop).features
 
+    def task_features(network: Callable[[Tensor], Tensor]) -> TaskFeatures:
+        used = slice(None) if held_out is None else ~held_out
+        source, target = (torch.cat([*run_in_batches(fabric, network, store.images, crop)]) for store in task)
+        return TaskFeatures(source[used], task.source.labels[used].to(source.device), target)
+
     target = TargetImages(len(task.target), predict, features)
-    problem = Problem(len(task.source.classes), backbone, inverse, target)
+    problem = Problem(len(task.source.classes), backbone, inverse, target, task_features)
     return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
 
 
@@ -210,12 +217,12 @@ class Evaluator:
         method, mechanisms = self.setup.method.eval(), self.setup.mechanisms
         if self.predictions is None:  # an earlier process took the last step and was stopped right after it
             self.predictions = predict_task(self.fabric, method, self.setup.task, self.crop)
-        if mechanisms is None or method.inverse is not None:
-            return self.predictions
         source, target = self.predictions
-        made = mechanisms.transported[1]
-        variants = counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop)
-        return TaskPredictions(source, target._replace(variants={**target.variants, **variants}))
+        variants = {**target.variants, **{name: found.cpu() for name, found in method.found_in_training().items()}}
+        if mechanisms is not None and method.inverse is None:
+            made = mechanisms.transported[1]
+            variants |= counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop)
+        return TaskPredictions(source, target._replace(variants=variants))
 
 
 @torch.inference_mode()

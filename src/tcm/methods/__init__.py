@@ -4,6 +4,7 @@ In: a `Batch`, in which only source images have labels. Out: loss terms by name,
 `method.py`, then `dann.py`. docs/adding-a-method.md shows how to add a method.
 """
 
+from tcm.methods.a2lp import A2LPConfig
 from tcm.methods.atdoc import ATDOCConfig
 from tcm.methods.baseline import BaselineConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
@@ -49,6 +50,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "gvb": GVBConfig,
     "dmrl": DMRLConfig,
     "etd": ETDConfig,
+    "a2lp": A2LPConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

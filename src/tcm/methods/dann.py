@@ -32,15 +32,17 @@ class DANN(Method, config=DANNConfig):
         self.discriminator = discriminator(config.recipe.bottleneck, config.hidden)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Classification loss and domain loss.
+        """Classification loss and domain loss."""
+        return self.terms(self.features(torch.cat([batch.source, batch.target])), batch.labels, progress)
+
+    def terms(self, features: Tensor, labels: Tensor, progress: float) -> dict[str, Tensor]:
+        """The losses by name. The features are those of the labelled source images, then those of the target images.
 
         The factor of the gradient reversal grows with progress: at first the discriminator is still untrained.
         """
-        features = self.features(torch.cat([batch.source, batch.target]))
-        logits = self.classifier(features[: len(batch.source)])
         domains = self.discriminator(reverse_gradient(features, ramp_up(progress)))
-        source, target = domains.split([len(batch.source), len(batch.target)])
+        source, target = domains.tensor_split([len(labels)])
         return {
-            "classification": F.cross_entropy(logits, batch.labels),
+            "classification": F.cross_entropy(self.classifier(features[: len(labels)]), labels),
             "domain": self.trade_off * domain_confusion(source, target),
         }

@@ -46,7 +46,8 @@ class ETDConfig(MethodConfig):
     entropy: float = 0.5
     """Weight of the entropy of target predictions."""
     form: Literal["semi-dual", "dual"] = "semi-dual"
-    """The problem that the potentials solve. semi-dual: one potential, as in the paper. dual: two, as in the authors' code."""
+    """The problem that potentials solve. semi-dual: with one potential, as in the paper. dual: with two, as in the
+    authors' code."""
     epsilon: float = 0.1
     """Weight of the entropic regularisation of transport plans, relative to the mean distance."""
     ascents: int = 10

@@ -21,7 +21,7 @@ from tcm.data.batch import Batch
 from tcm.methods.method import Method, MethodConfig, Problem, Recipe
 from tcm.nn.heads import ClassDiscriminators, reverse_gradient
 from tcm.nn.losses import domain_confusion, in_single
-from tcm.nn.schedules import inverse_decay, ramp_up
+from tcm.nn.schedules import ramp_up
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class MADAConfig(MethodConfig):
     hidden: int = 1024
     """Width of the discriminators."""
     decay: float = 10.0
-    """The learning rate falls as (1 + decay p)^-0.75, where p is the progress from 0 to 1."""
+    """r in the factor (1 + r p)^-0.75 of the learning rates."""
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
@@ -56,7 +56,7 @@ class MADA(Method, config=MADAConfig):
 
     def __init__(self, problem: Problem, config: MADAConfig):
         super().__init__(problem, config)
-        self.config = config
+        self.config, self.decay = config, config.decay
         self.discriminators = ClassDiscriminators(problem.classes, config.recipe.bottleneck, config.hidden)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -73,7 +73,3 @@ class MADA(Method, config=MADAConfig):
             "classification": F.cross_entropy(logits[: both[0]], batch.labels),
             "domain": self.config.trade_off * domain,
         }
-
-    def lr_factor(self, progress: float) -> float:
-        """(1 + decay p)^-0.75 at progress p."""
-        return inverse_decay(progress, rate=self.config.decay)

@@ -29,6 +29,14 @@ class TargetImages(NamedTuple):
     features: Callable[["Method"], Tensor]  # the input of its classifier for all of them: [total, width]
 
 
+class TaskFeatures(NamedTuple):
+    """The output of a network for all images of a task: what label propagation needs."""
+
+    source: Tensor  # [source images, width]
+    labels: Tensor  # [source images], their classes
+    target: Tensor  # [target images, width]
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a method needs to be built."""
@@ -37,6 +45,7 @@ class Problem:
     backbone: Backbone
     inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method runs them
     target: TargetImages | None = None  # only for training
+    task_features: Callable[[Callable[[Tensor], Tensor]], TaskFeatures] | None = None  # of a network; only for training
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,11 @@ class MethodConfig:
     def only_useful_mechanisms(self) -> bool:
         """Whether strong views use only the mechanisms that bring images nearer to the other domain."""
         return False
+
+    @property
+    def trains(self) -> bool:
+        """Whether the method trains a network. If it does not, a run has one step by default."""
+        return True
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
@@ -176,6 +190,10 @@ class Method(Learner):
         `target` yields batches of target images. If the method uses counterfactuals, `source` yields batches of source
         images and of their counterfactuals [k, batch, ...]; otherwise it is empty.
         """
+
+    def found_in_training(self) -> dict[str, Tensor]:
+        """Class probabilities [target images, classes] that training itself gave to the target images, by name."""
+        return {}
 
     def diagnostics(self) -> dict[str, float]:
         """Numbers about the weights, which every evaluation adds to metrics.jsonl."""

@@ -21,7 +21,7 @@ from tcm.training.run_folder import Run
 
 R = TypeVar("R", bound="RunConfig")
 # Endings of the fields with narrower limits.
-BELOW_ONE = (".dropout", ".beta1", "momentum", ".source_share")
+BELOW_ONE = (".dropout", ".beta1", "momentum", ".source_share", ".spreading")
 AT_MOST_ONE = (".threshold", ".counterfactuals", ".smoothing")
 MORE_THAN_ZERO = (".temperature", ".concentration", ".epsilon")
 
