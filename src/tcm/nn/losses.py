@@ -151,8 +151,7 @@ def pair_loss(first: Tensor, second: Tensor, same: Tensor) -> Tensor:
     """
     p, q = in_single(first).softmax(dim=1), in_single(second).softmax(dim=1)
     agreement = (p[:, None] * q[None]).sum(dim=2)
-    # Rounding can make the agreement of certain predictions a little more than 1.
-    return -(torch.where(same, agreement, (1 - agreement).clamp_min(0)) + 1e-7).log().mean()
+    return -(torch.where(same, agreement, 1 - agreement) + 1e-7).log().mean()
 
 
 def reverse_prediction_error(
