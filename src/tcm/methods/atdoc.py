@@ -98,10 +98,7 @@ class ATDOC(Method, config=ATDOCConfig):
         assert self.votes is not None
         assert batch.target_indices is not None
         logits, features, _ = self.answer(batch.target)
-        # An image that is in the batch twice has two rows: both places write the last one.
-        indices = batch.target_indices
-        places = torch.arange(len(indices), device=indices.device)
-        last = ((indices[:, None] == indices) * places).argmax(dim=1)
+        indices, last = batch.target_indices, last_places(batch.target_indices)
         self.memory[indices] = F.normalize(in_single(features), dim=1)[last]
         self.votes[indices] = sharpened(in_single(logits).softmax(dim=1))[last]
 
@@ -115,6 +112,16 @@ def nearest(features: Tensor, memory: Tensor, own: Tensor, count: int) -> Tensor
     with torch.autocast(features.device.type, enabled=False):
         similar = in_single(features) @ memory.T
     return similar.scatter(1, own[:, None], -torch.inf).topk(min(count, len(memory) - 1), dim=1).indices
+
+
+def last_places(indices: Tensor) -> Tensor:
+    """The last place in the batch of the image at each place: [batch], from the numbers of the images [batch].
+
+    If an image is in a batch twice, two rows of the batch are written to one of the memory. Which of them stays would
+    depend on the device.
+    """
+    places = torch.arange(len(indices), device=indices.device)
+    return ((indices[:, None] == indices) * places).argmax(dim=1)
 
 
 def sharpened(classes: Tensor) -> Tensor:

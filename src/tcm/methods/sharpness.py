@@ -47,7 +47,7 @@ def climb(parameters: Sequence[Tensor], rho: float) -> list[Tensor]:
     points whose distance from w is rho if each coordinate is divided by |w|.
     """
     start = [parameter.clone() for parameter in parameters]
-    scaled = [w * parameter.grad for w, parameter in zip(start, parameters, strict=True)]
+    scaled = [parameter * parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.stack([part.norm() for part in scaled]).norm().clamp_min(1e-12)
     for parameter, w, part in zip(parameters, start, scaled, strict=True):
         parameter.add_(w * part * (rho / norm))

@@ -94,7 +94,7 @@ class SHOT(Method, config=SHOTConfig):
         return found
 
     def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
-        """One gradient step; before it, new pseudo-labels if it is time. In the second phase the classifier is fixed."""
+        """One gradient step; before it, new pseudo-labels if it is time. The second phase keeps the classifier."""
         adapting, within = self.place(progress)
         self.classifier.requires_grad_(not adapting)
         if adapting and self.refreshed is not None:
@@ -115,7 +115,7 @@ class SHOT(Method, config=SHOTConfig):
         assert self.labels is not None
         assert self.refreshed is not None
         self.eval()
-        features = self.target_images.features(self).to(self.labels.device)
+        features = in_single(self.target_images.features(self)).to(self.labels.device)
         with torch.autocast(features.device.type, enabled=False):
             self.labels.copy_(centroid_labels(features, self.classifier(features).softmax(dim=1)))
         self.refreshed.fill_(number)
@@ -130,8 +130,8 @@ def centroid_labels(features: Tensor, classes: Tensor) -> Tensor:
     first centroids are means weighted by the probabilities, the second are means of the images that are nearest to each
     of the first. A class that no image has is left out.
     """
-    extended = F.normalize(F.pad(in_single(features), (0, 1), value=1.0), dim=1)
-    labels, shares = classes.argmax(dim=1), in_single(classes)
+    extended = F.normalize(F.pad(features, (0, 1), value=1.0), dim=1)
+    labels, shares = classes.argmax(dim=1), classes
     for _ in range(PASSES):
         missing = F.one_hot(labels, classes.shape[1]).sum(dim=0) == 0
         cosines = extended @ F.normalize(shares.T @ extended, dim=1).T

@@ -167,8 +167,8 @@ def pair_loss(first: Tensor, second: Tensor, same: Tensor) -> Tensor:
     """The binary cross-entropy between p_i . q_j, for all pairs of predictions, and whether i and j are of one class.
 
     The BCE of ICON, Yue et al. (2023), with the 1e-7 of the authors' code. `first` and `second` are logits
-    [batch, classes] of two views of the same images, with the probabilities p and q. `same` [batch, batch] is true where
-    a pair is taken to be of one class. The mean is over all pairs, also those of an image with itself.
+    [batch, classes] of two views of the same images, with the probabilities p and q. `same` [batch, batch] is true for
+    pairs that are taken to be of one class. The mean is over all pairs, also those of an image with itself.
     """
     p, q = in_single(first).softmax(dim=1), in_single(second).softmax(dim=1)
     agreement = (p[:, None] * q[None]).sum(dim=2)
@@ -181,8 +181,8 @@ def reverse_prediction_error(
     """How badly a linear classifier that is fitted to pseudo-labelled target features predicts the source: a scalar.
 
     The reverse step of CST, Liu et al. (2021), in the form of the authors' code: the classifier is ridge regression, in
-    closed form, from features of length 1 to one-hot labels minus 1 / classes. The loss is its mean squared error on the
-    source. `target` and `source` are features [batch, width], `pseudo_labels` and `labels` are classes [batch]. The
+    closed form, from features of length 1 to one-hot labels minus 1 / classes. The loss is its mean squared error on
+    the source. `target` and `source` are features [batch, width], `pseudo_labels` and `labels` are classes [batch]. The
     gradient reaches the features of both domains.
     """
     ridge, precision = 1e-3, in_single(source).dtype
