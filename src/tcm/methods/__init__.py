@@ -12,6 +12,7 @@ from tcm.methods.dann import DANNConfig
 from tcm.methods.dmrl import DMRLConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.etd import ETDConfig
+from tcm.methods.gta import GTAConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
@@ -33,6 +34,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "dmrl": DMRLConfig,
     "etd": ETDConfig,
     "a2lp": A2LPConfig,
+    "gta": GTAConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,
