@@ -99,6 +99,20 @@ CASES = (
             ("rounds", "0", "1 or more"),
         )
     ),
+    *(
+        Case(
+            f"{option} of {value} in {method}",
+            f"{TRAIN.replace('erm', method)} --method.{option} {value}",
+            (f"--method.{option} is {float(value)}", remedy),
+            absent="out",
+        )
+        for method, option, value, remedy in (
+            ("dmrl", "concentration", "0", "more than 0"),
+            ("etd", "epsilon", "0", "more than 0"),
+            ("a2lp", "propagation.spreading", "1", "less than 1"),
+            ("gta", "beta1", "1", "less than 1"),
+        )
+    ),
     Case(
         "no width among several",
         PAPER + " --method.head.vae.encoder 8 0",

@@ -34,7 +34,11 @@ def all_features(network: Callable[[Tensor], Tensor]) -> TaskFeatures:
 def built(**own: Any) -> Method:
     torch.manual_seed(0)
     config = A2LPConfig(Recipe(bottleneck=8), hidden=8, **own)
-    target = TargetImages(TOTAL, lambda method: method.predict(IMAGES[1]).softmax(dim=1))
+    target = TargetImages(
+        TOTAL,
+        lambda method: method.predict(IMAGES[1]).softmax(dim=1),
+        lambda method: method.answer(IMAGES[1]).features,
+    )
     return config.build(Problem(CLASSES, BackboneConfig("small").build(), None, target, all_features))
 
 

@@ -15,6 +15,7 @@ from tcm.methods.dmrl import DMRLConfig
 from tcm.methods.erm import ERMConfig
 from tcm.methods.etd import ETDConfig
 from tcm.methods.fixmatch import FixMatchConfig
+from tcm.methods.gta import GTAConfig
 from tcm.methods.gvb import GVBConfig
 from tcm.methods.icon import ICONConfig
 from tcm.methods.mada import MADAConfig
@@ -51,6 +52,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "dmrl": DMRLConfig,
     "etd": ETDConfig,
     "a2lp": A2LPConfig,
+    "gta": GTAConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,
