@@ -5,6 +5,7 @@ In: a `Batch`, in which only source images have labels. Out: loss terms by name,
 """
 
 from tcm.methods.baseline import BaselineConfig
+from tcm.methods.cada import CADAConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.dan import DANConfig
 from tcm.methods.dann import DANNConfig
@@ -33,6 +34,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "mada": MADAConfig,
     "symnets": SymNetsConfig,
     "gvb": GVBConfig,
+    "cada": CADAConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,
