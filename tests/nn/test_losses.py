@@ -6,10 +6,12 @@ import torch
 
 from tcm.nn.heads import reverse_gradient
 from tcm.nn.losses import (
+    category_confusion,
     class_balance,
     classifier_discrepancy,
     critic_error,
     domain_confusion,
+    domain_of_classes,
     margin_disparity,
     multi_kernel_mmd,
     proxy_loss,
@@ -184,3 +186,18 @@ def test_losses_of_half_precision_are_computed_in_single():
     assert margin_disparity(half, half, other, other, 4.0) == expected
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert critic_error(half, 1.0) == critic_error(single, 1.0)
+
+
+def test_the_domain_of_classes_is_the_logit_of_the_summed_probabilities():
+    logits = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).double()
+    source = logits.softmax(dim=1)[:, :3].sum(dim=1)
+    torch.testing.assert_close(domain_of_classes(logits).sigmoid(), source)
+    assert domain_of_classes(torch.tensor([[2000.0, 0.0, 0.0, 0.0]])).item() == pytest.approx(2000 - math.log(2))
+
+
+def test_category_confusion_is_smallest_where_both_parts_get_one_half():
+    labels = torch.tensor([1])
+    halves = torch.tensor([[-50.0, 0.0, -50.0, 0.0]])
+    assert category_confusion(halves, labels).item() == pytest.approx(math.log(2))
+    one = torch.tensor([[-50.0, 3.0, -50.0, 0.0]])
+    assert category_confusion(one, labels).item() == pytest.approx(math.log1p(math.exp(3)) - 1.5)

@@ -198,7 +198,7 @@ def costs_notes(found: Costs) -> list[str]:
         "images: how many images pass the backbone in a step, with counterfactuals. The paper counts its backbone on "
         f"{BATCH} images and its modules on {2 * BATCH}. mcd uses its images six times in a step; one counts here.",
         "modules: everything but backbone, bottleneck and classifier. With a causal head it includes f_y, and solving "
-        "for h_y once per step.",
+        "for h_y once per step. That of cada includes the gradient behind its attention.",
         "The paper's numbers for TCM fit one discriminator of class probabilities, the VAE and f_xhat (10.1 M), the "
         f"first two on {2 * BATCH} images (0.364 G). tcm-release, the authors' script for Office-Home, has a second "
         "discriminator and two plain classifiers, and all that it computes counts. In the text of the paper "

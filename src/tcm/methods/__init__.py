@@ -7,6 +7,7 @@ In: a `Batch`, in which only source images have labels. Out: loss terms by name,
 from tcm.methods.a2lp import A2LPConfig
 from tcm.methods.atdoc import ATDOCConfig
 from tcm.methods.baseline import BaselineConfig
+from tcm.methods.cada import CADAConfig
 from tcm.methods.cdan import CDANConfig, CDANEConfig
 from tcm.methods.cst import CSTConfig
 from tcm.methods.dan import DANConfig
@@ -40,19 +41,20 @@ METHODS: dict[str, type[MethodConfig]] = {
     "cdan-e": CDANEConfig,
     "mcd": MCDConfig,
     "mdd": MDDConfig,
+    "mada": MADAConfig,
+    "symnets": SymNetsConfig,
+    "cada": CADAConfig,
+    "etd": ETDConfig,
+    "gvb": GVBConfig,
+    "a2lp": A2LPConfig,
+    "gta": GTAConfig,
+    "dmrl": DMRLConfig,
     "mcc": MCCConfig,
     "fixmatch": FixMatchConfig,
     "atdoc": ATDOCConfig,
     "shot": SHOTConfig,
-    "icon": ICONConfig,
     "cst": CSTConfig,
-    "mada": MADAConfig,
-    "symnets": SymNetsConfig,
-    "gvb": GVBConfig,
-    "dmrl": DMRLConfig,
-    "etd": ETDConfig,
-    "a2lp": A2LPConfig,
-    "gta": GTAConfig,
+    "icon": ICONConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,
