@@ -257,6 +257,7 @@ def test_the_authors_recipe_sets_the_method_its_steps_and_its_batch(root: Path, 
     config = SuiteConfig(root=root, tasks="A2C", methods="mcc,erm", seeds=1, recipe="authors")
     settings = method_settings(False, "office-home", "authors")
     mcc, erm = (job.config for job in plan_jobs("office-home", config, settings, tmp_path / "out"))
+    assert isinstance(mcc, TrainConfig)
     assert (mcc.steps, mcc.batch) == (METHODS["mcc"].authors_steps, METHODS["mcc"].authors_batch) == (30_000, 36)
     assert mcc.method == METHODS["mcc"].authors() != METHODS["mcc"]()
     assert (erm.steps, erm.batch) == (10_000, 32)
