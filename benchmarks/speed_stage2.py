@@ -139,6 +139,7 @@ def step_time(
     compiled: bool,
 ) -> float:
     """Seconds of a training step with making its batch. Prints the memory that it takes per image of all views."""
+    torch.compiler.reset()  # else a second batch size makes the compiler use slower code for any batch size
     fabric = make_fabric("auto", precision)
     on_gpu = fabric.device.type == "cuda"
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
@@ -170,6 +171,7 @@ def step_time(
 
 def bare_step(size: Size) -> float:
     """Seconds of a forward and backward pass of the compiled backbone alone on all views of a step."""
+    torch.compiler.reset()
     fabric = make_fabric("auto", "auto")
     backbone = BackboneConfig(size.backbone, pretrained=False).build().to(fabric.device).train()
     if fabric.device.type == "cuda":
@@ -194,15 +196,17 @@ def report_prediction(size: Size) -> None:
     fabric = make_fabric("auto", "auto")
     method = built(TCM, TCMConfig.for_images(small=size.quick), size, fabric.device).eval()
     method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    images = torch.rand(2 * size.batch, 3, size.crop, size.crop, device=fabric.device)
-    images = images.contiguous(memory_format=torch.channels_last)
+    for count in (size.batch, 8 * size.batch):  # the host is the limit for few images, the GPU for many
+        images = torch.rand(count, 3, size.crop, size.crop, device=fabric.device)
+        images = images.contiguous(memory_format=torch.channels_last)
 
-    def timed(call: Callable[[Tensor], object]) -> Callable[[int], object]:
-        def run(_: int) -> None:
-            with torch.inference_mode(), fabric.autocast():
-                call(images)
+        def timed(call: Callable[[Tensor], object], images: Tensor = images) -> Callable[[int], object]:
+            def run(_: int) -> None:
+                with torch.inference_mode(), fabric.autocast():
+                    call(images)
 
-        return run
+            return run
 
-    took = seconds_a_call({"bare": timed(method.backbone), "tcm": timed(method.predict)}, fabric.device, size.repeats)
-    print(f"a prediction of tcm takes {took['tcm'] / took['bare']:.2f} times the bare backbone")
+        calls = {"bare": timed(method.backbone), "tcm": timed(method.predict)}
+        took = seconds_a_call(calls, fabric.device, size.repeats)
+        print(f"a prediction of tcm for {count} images takes {took['tcm'] / took['bare']:.2f} times the bare backbone")

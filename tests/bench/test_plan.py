@@ -55,7 +55,10 @@ def test_the_papers_protocol_on_office_home(root: Path):
     assert (stage1.config.steps, stage1.config.batch, stage1.config.k) == (200 * 4365 // 4, 4, 4)
     assert (stage1.config.data.source, stage1.config.data.target) == ("Art", "Clipart")
     assert isinstance(stage2.config, TrainConfig)
-    assert (stage2.config.steps, stage2.config.batch, stage2.config.seed) == (10_000, 32, 1)
+    assert (stage2.config.steps, stage2.config.batch, stage2.config.seed) == (4_000, 32, 1)
+    baseline = found["runs/C2A/baseline-k1-s1"].config
+    assert isinstance(baseline, TrainConfig)
+    assert baseline.steps == 10_000
     assert (stage2.config.data.source, stage2.config.data.target) == ("Clipart", "Art")
     assert (stage2.needs, stage2.config.mechanisms) == (stage1.name, Path("/suite") / stage1.name)
     assert len(jobs("office-home", SuiteConfig(root=root, methods="dann", seeds=1))) == 12
@@ -241,15 +244,15 @@ def test_small_images_have_no_settings_of_a_benchmark(benchmark: str):
 
 
 @pytest.mark.filterwarnings("ignore:.*Office-Home")
-def test_the_authors_script_for_office_home_has_more_steps(root: Path):
-    config = SuiteConfig(root=root, tasks="A2C", methods="tcm-paper,tcm-release", seeds=1)
+def test_methods_with_their_own_number_of_steps_on_office_home(root: Path):
+    config = SuiteConfig(root=root, tasks="A2C", methods="tcm-control,tcm-paper,tcm-release", seeds=1)
 
     def steps(config: SuiteConfig) -> dict[str, int | None]:
         return {job.method: job.config.steps for job in jobs("office-home", config).values() if job.method}
 
-    assert steps(config) == {"tcm-paper": 10_000, "tcm-release": 15_000}
-    assert steps(replace(config, quick=True)) == {"tcm-paper": 500, "tcm-release": 750}
-    assert steps(replace(config, steps=7)) == {"tcm-paper": 7, "tcm-release": 7}
+    assert steps(config) == {"tcm-control": 4_000, "tcm-paper": 10_000, "tcm-release": 15_000}
+    assert steps(replace(config, quick=True)) == {"tcm-control": 200, "tcm-paper": 500, "tcm-release": 750}
+    assert steps(replace(config, steps=7)) == {"tcm-control": 7, "tcm-paper": 7, "tcm-release": 7}
 
 
 @pytest.mark.filterwarnings("ignore:.*Office-Home")

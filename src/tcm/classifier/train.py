@@ -49,7 +49,8 @@ class TrainConfig(RunConfig, Generic[M]):
     """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
     counterfactuals take it."""
     steps: int | None = None
-    """Training steps. Default: 10000, tcm-release 15000, digits 600; 1 if nothing is trained."""
+    """Training steps. Default: 10000, tcm and tcm-control 4000, tcm-release 15000, digits 600; 1 if nothing is
+    trained."""
     held_out: float = 0.0
     """Share of the source images of each class that training does not see, for the selection scores dev and source.
     0: these scores use training images and are too optimistic."""

@@ -225,10 +225,12 @@ def test_its_settings_are_those_of_the_script():
     assert replace(few, **same) == config
 
 
-def test_it_has_15000_steps_and_the_digits_600(tmp_path: Any):
+def test_the_usual_number_of_steps_depends_on_method_and_data(tmp_path: Any):
     photographs = DataConfig(source_dir=tmp_path, target_dir=tmp_path)
     for data, name, expected in (
         (photographs, "tcm-release", 15_000),
+        (photographs, "tcm", 4_000),
+        (photographs, "tcm-control", 4_000),
         (photographs, "dann", 10_000),
         (DataConfig(benchmark="digits"), "tcm-release", 600),
     ):
