@@ -18,9 +18,9 @@ from tcm.classifier.evaluate import (
     counterfactual_variants,
     predict_images,
     predict_task,
-    run_in_batches,
 )
 from tcm.classifier.evaluation_files import write_evaluation
+from tcm.classifier.frozen_features import features_of_task, predict_features
 from tcm.classifier.selection import scores
 from tcm.config import from_json, to_json
 from tcm.data.holdout import held_out_images, require_share
@@ -30,12 +30,13 @@ from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
 from tcm.mechanisms.usefulness import Distances, measure_distances
 from tcm.methods import METHODS, MethodConfig
+from tcm.methods.frozen import FrozenMethod
 from tcm.methods.method import Method, Problem, RecipeName, TargetImages, TaskFeatures
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
-from tcm.training.run_folder import Run
+from tcm.training.run_folder import Run, mechanisms_run
 
 M = TypeVar("M", bound=MethodConfig)
 
@@ -46,8 +47,8 @@ class TrainConfig(RunConfig, Generic[M]):
 
     method: M
     mechanisms: Path | None = None
-    """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
-    counterfactuals take it."""
+    """Folder of a finished tcm mechanisms run whose images tcm transport has written, or of a tcm fit. Only methods
+    that use counterfactuals take it."""
     steps: int | None = None
     """Training steps. Default: 10000, tcm-release 15000, digits 600; 1 if nothing is trained."""
     held_out: float = 0.0
@@ -73,7 +74,7 @@ class TrainConfig(RunConfig, Generic[M]):
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)
         backbone.require_crop(crop)
-        mechanisms = self.mechanisms and Path(os.path.abspath(self.mechanisms.expanduser()))
+        mechanisms = self.mechanisms and mechanisms_run(Path(os.path.abspath(self.mechanisms.expanduser())))
         return dataclasses.replace(settled, backbone=backbone, mechanisms=mechanisms)
 
 
@@ -136,6 +137,7 @@ def train_classifier(
 class Setup(NamedTuple):
     """Everything that a training run needs beside its config."""
 
+    config: TrainConfig[Any]
     task: Task
     mechanisms: LoadedMechanisms | None
     held_out: Tensor | None  # bool [n]: the source images that training does not see
@@ -167,12 +169,12 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
 
     def task_features(network: Callable[[Tensor], Tensor]) -> TaskFeatures:
         used = slice(None) if held_out is None else ~held_out
-        source, target = (torch.cat([*run_in_batches(fabric, network, store.images, crop)]) for store in task)
+        source, target = features_of_task(fabric, network, task, config)
         return TaskFeatures(source[used], task.source.labels[used].to(source.device), target)
 
     target = TargetImages(len(task.target), predict, features)
     problem = Problem(len(task.source.classes), backbone, inverse, target, task_features)
-    return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
+    return Setup(config, task, mechanisms, held_out, stream, config.method.build(problem))
 
 
 def useful_mechanisms(
@@ -202,12 +204,20 @@ class Evaluator:
     def __call__(self) -> dict[str, float]:
         """Accuracies of both domains, selection scores and the diagnostics of the method."""
         task, method = self.setup.task, self.setup.method
-        self.predictions = predict_task(self.fabric, method, task, self.crop)
+        self.predictions = self.predict()
         source, target = self.predictions
         metrics = accuracies("source", source.probabilities, task.source)
         metrics |= accuracies("target", target.probabilities, task.target)
         metrics |= scores(source, task.source.labels, target, self.setup.held_out, self.fabric.device)
         return metrics | method.diagnostics()
+
+    def predict(self) -> TaskPredictions:
+        """Predictions for both domains. Features that are never trained are not computed again."""
+        method, task = self.setup.method, self.setup.task
+        if not isinstance(method, FrozenMethod):
+            return predict_task(self.fabric, method, task, self.crop)
+        found = features_of_task(self.fabric, method.backbone, task, self.setup.config)
+        return TaskPredictions(*(predict_features(method, features) for features in found))
 
     def last_predictions(self) -> TaskPredictions:
         """The predictions of the trained method with all their variants.
@@ -216,7 +226,7 @@ class Evaluator:
         """
         method, mechanisms = self.setup.method.eval(), self.setup.mechanisms
         if self.predictions is None:  # an earlier process took the last step and was stopped right after it
-            self.predictions = predict_task(self.fabric, method, self.setup.task, self.crop)
+            self.predictions = self.predict()
         source, target = self.predictions
         variants = {**target.variants, **{name: found.cpu() for name, found in method.found_in_training().items()}}
         if mechanisms is not None and method.inverse is None:
@@ -240,7 +250,7 @@ def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
 
 def save_classifier(run: Run, name: str, config: TrainConfig[Any], setup: Setup) -> None:
     """Writes model.safetensors with all that `load_trained` needs."""
-    about = {"method_name": name, "config": to_json(config), "classes": setup.task.source.classes}
+    about = {"method_name": name, "config": to_json(config, names_only=True), "classes": setup.task.source.classes}
     if setup.mechanisms:
         about["k"] = len(setup.mechanisms.inverse)
     if setup.mechanisms and setup.method.inverse:
@@ -284,7 +294,7 @@ def load_trained(folder: Path) -> Trained:
     if name not in METHODS:
         known = ", ".join(METHODS)
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; the methods are {known}')
-    config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))
+    config = from_json(TrainConfig[METHODS[name]], Run(folder).config_of_model(about), str(folder))
     classes = tuple(about["classes"])
     inverse = build_inverse(about["k"], about["generator"], str(folder)) if "generator" in about else None
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))
@@ -299,6 +309,9 @@ def load_trained(folder: Path) -> Trained:
 def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Evaluates a finished run again on its own data, writes the result into its folder and returns it."""
     trained = load_trained(folder)
+    if not Run(folder).exists:
+        found = f"{folder} has a model but no config.json, so its images are unknown"
+        raise InputError(f"{found}; name the folder of its run, or use tcm predict")
     config = trained.config
     fabric = make_fabric(device, config.precision)
     fabric.to_device(trained.method)

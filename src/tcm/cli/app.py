@@ -29,8 +29,8 @@ COMMANDS = {
         "tcm.cli.data:pack_data",
     ),
     "fit": Command(
-        "Run both stages: train mechanisms, then the classifier with their counterfactuals.",
-        f"tcm fit {FOLDERS} --out runs/mine",
+        "From two folders to a classifier, its predictions and a report, in one command.",
+        "tcm fit photos cliparts",
         "tcm.cli.train:fit_command",
         adaptive=True,
     ),

@@ -175,7 +175,7 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
     Exact for the fitted Gaussians, also if n <= d and the covariances do not have full rank. As an estimate for the
     true distributions it is too large, and more so for fewer images: compare only distances of equally many images.
     """
-    a, b = a.double(), b.double()
+    a, b = ((part.cpu() if part.device.type == "mps" else part).double() for part in (a, b))  # Apple's have no float64
     root_a, root_b = covariance_root(a), covariance_root(b)
     # The eigenvalues of C_a C_b are the squared singular values of this product, so no covariance is computed.
     cross = torch.linalg.svdvals(root_a @ root_b.T).sum()

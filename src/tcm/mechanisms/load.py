@@ -38,7 +38,7 @@ def load_mechanisms(folder: Path) -> TrainedMechanisms:
     tensors, about = Run(folder).load_model()
     if about.get("kind") != KIND:
         raise InputError(f"{printable(folder)} holds no mechanisms; name the folder (`out`) of a tcm mechanisms run")
-    config = from_json(MechanismsConfig, about["config"], str(folder))
+    config = from_json(MechanismsConfig, Run(folder).config_of_model(about), str(folder))
     try:
         bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
         bank.load_weights(tensors)

@@ -142,7 +142,8 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
         quiet=quiet,
     )
     domains = [store.name for store in task]
-    about = {"kind": KIND, "config": to_json(config), "k": bank.k, "domains": domains, "classes": list(classes)}
+    settings = to_json(config, names_only=True)
+    about = {"kind": KIND, "config": settings, "k": bank.k, "domains": domains, "classes": list(classes)}
     # The saved mechanisms are numbered from 0. `numbers` are their numbers in the metrics, from before any was dropped.
     run.save_model(bank.weights(), {**about, "numbers": bank.active})
     return True

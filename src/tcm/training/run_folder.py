@@ -22,6 +22,7 @@ from tcm.errors import InputError, printable
 from tcm.training.environment import environment
 from tcm.training.files import holds_files, lock, make_folder, write_atomically
 
+FIT_FILE = "fit.json"  # marks the folder of a fit, which has several runs below it
 FORMAT = 3  # of run folders; with another number, older folders are refused
 WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
 # Settings that do not change the result: a run may be continued with other values of these.
@@ -48,9 +49,28 @@ def read_json(file: Path) -> Any:
 
 
 def run_to_name(folder: Path) -> str:
-    """What to give instead of a folder that is not of a run; the `out` of tcm fit holds two runs."""
-    inside = [folder / name for name in ("classifier", "mechanisms") if (folder / name / "config.json").is_file()]
+    """What to give instead of a folder that is not of a run; it may hold some."""
+    inside = sorted(file.parent for file in folder.glob("*/config.json"))[:3]
     return f"name {' or '.join(map(str, inside))}" if inside else "name the `out` of a run"
+
+
+def chosen_run(folder: Path) -> Path:
+    """The run that a fit chose, if this is the folder of one; otherwise the folder itself."""
+    if not (folder / FIT_FILE).is_file():
+        return folder
+    chosen = read_json(folder / FIT_FILE).get("chosen")
+    if chosen is None:
+        raise InputError(f"{printable(folder)} is not finished; repeat its command to continue")
+    return folder / chosen
+
+
+def mechanisms_run(folder: Path) -> Path:
+    """The run of stage 1 of a fit, if this is the folder of one; otherwise the folder itself."""
+    if not (folder / FIT_FILE).is_file():
+        return folder
+    if not (folder / "mechanisms").is_dir():
+        raise InputError(f"{printable(folder)} has no mechanisms; repeat tcm fit with `k=4` in another `out`")
+    return folder / "mechanisms"
 
 
 def require_format(written_by: Any, path: Path) -> None:
@@ -136,6 +156,13 @@ class Run:
             raise InputError(f"{found}; restore it or start a new run in another `out`")
         require_format(content.pop("written_by", None), self.folder)
         return content
+
+    def config_of_model(self, about: dict[str, Any]) -> dict[str, Any]:
+        """The configuration of the model that `about` describes: with the paths of config.json or, where the file was
+        moved out of its run folder, with names in their place."""
+        if not self.exists:
+            return about["config"]
+        return {key: value for key, value in self.config().items() if key not in ("kind", "method_name")}
 
     def require_same_config(self, config: dict[str, Any]) -> None:
         """An error unless this run has that configuration; settings that do not change its result may differ."""
