@@ -39,7 +39,7 @@ SELECTION = DOCS / "selection.md"
 HOW_TO = DOCS / "adding-a-method.md"  # its commands are those of a method that is not there
 CLASSES = 10
 SMALL = {"data": {"size": 32}, "quiet": True}
-SHORT = {"mechanisms": {"steps": 2, "k": 2, "batch": 4}, "classifier": {"steps": 2, "batch": 8}}
+SHORT = {"mechanisms": {"steps": 2, "batch": 4}, "k": 2, "steps": 2, "batch": 8}
 
 
 def shown_commands(page: Path) -> Iterator[list[str]]:

@@ -5,7 +5,7 @@ Every file is written whole or not at all. Only metrics.jsonl grows: a row that 
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "watch"}
 IGNORED_KEYS = {*CHANGEABLE_KEYS, "compile", "log_every"}
 
 
-def is_changeable(key: str) -> bool:
+def is_changeable(key: str, others: Collection[str] = ()) -> bool:
     """Whether a run may be continued with another value of this setting, or of the group that it belongs to."""
-    return key in CHANGEABLE_KEYS or key.split(".")[0] in CHANGEABLE_KEYS
+    return any(name in CHANGEABLE_KEYS or name in others for name in (key, key.split(".")[0]))
 
 
 def read_json(file: Path) -> Any:
@@ -167,10 +167,21 @@ class Run:
     def require_same_config(self, config: dict[str, Any]) -> None:
         """An error unless this run has that configuration; settings that do not change its result may differ."""
         found = differences(self.config(), config)
-        changed = [line for line in found if not is_changeable(line.split(": ")[0])]
+        # In stage 1 the backbone only measures.
+        measuring = ("backbone",) if config.get("kind") == "mechanisms" else ()
+        changed = [line for line in found if not is_changeable(line.split(": ")[0], measuring)]
+        if {line.split(": ")[0] for line in changed} in ({"steps"}, {"steps", "evaluate_every"}):
+            raise self.other_length(config["steps"])
         if changed:
             reason = f"{self.folder} holds a run with another configuration ({'; '.join(changed)})"
             raise InputError("out", f"{reason}; repeat that run's options or choose another folder")
+
+    def other_length(self, steps: int) -> InputError:
+        """Why a run cannot be continued to another number of steps."""
+        had = self.config()["steps"]
+        found = f"{self.folder} holds a run of {had} steps"
+        why = "learning rates and loss weights follow the share of the steps that are done, so it cannot be extended"
+        return InputError("steps", f"is {steps}, but {found}: {why}; choose another `out`, or give `steps={had}`")
 
     def require_inputs(self, images: list[str], mechanisms: str | None = None) -> None:
         """An error if steps were taken with other inputs than these: fingerprints of both domains' images, and a hash
