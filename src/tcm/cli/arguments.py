@@ -40,6 +40,7 @@ _NO_HINT = tyro.conf.arg(help_behavior_hint="")  # the text says what the defaul
 SourceFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
 TargetFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET", help_behavior_hint="")]
 OptionalOutput = Annotated[Path | None, _OUTPUT, _NO_HINT]
+OptionalFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, _NO_HINT]
 OptionalText = Annotated[str | None, _NO_HINT]
 Quiet = Annotated[bool, tyro.conf.arg(aliases=("-q",))]
