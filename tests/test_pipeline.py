@@ -21,7 +21,9 @@ from tcm.data.domains import Domain
 from tcm.data.store import ImageStore
 from tcm.data.task import DataConfig, Task, load_task
 from tcm.errors import InputError
+from tcm.estimation.estimate import Estimate as AccuracyEstimate
 from tcm.pipeline import preflight
+from tcm.pipeline.choice import chosen_by
 from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import how_long
 from tcm.pipeline.folder import default_out
@@ -243,3 +245,17 @@ def test_the_digits_are_loaded_by_the_same_words(digits: Task):
     assert load_task(data_for_fit(DataConfig(benchmark="digits")), quiet=True).source.fingerprint == (
         digits.source.fingerprint
     )
+
+
+def estimated(accuracy: float) -> Any:
+    numbers = {"low": accuracy - 0.1, "high": accuracy + 0.1, "error": 0.05, "cases": 40, "level": 0.9, "held_out": 9}
+    return AccuracyEstimate(accuracy=accuracy, estimator="atc", estimators={}, **numbers)
+
+
+def test_the_default_is_chosen_unless_there_is_evidence_against_it():
+    default, other = estimated(0.7), estimated(0.74)
+    assert chosen_by("tcm", {"erm": other, "tcm": default}, set()).name == "tcm"  # within the error of estimates
+    assert chosen_by("tcm", {"erm": estimated(0.76), "tcm": default}, set()).name == "erm"
+    assert chosen_by("tcm", {"erm": estimated(0.2), "tcm": default}, {"tcm"}).name == "erm"
+    assert chosen_by("tcm", {"erm": estimated(0.9), "tcm": default}, {"erm"}).name == "tcm"
+    assert chosen_by("tcm", {"erm": estimated(0.9), "tcm": default}, {"erm", "tcm"}).name == "tcm"

@@ -15,6 +15,7 @@ from tcm.cli.messages import with_options
 from tcm.cli.show import print_remarks, scores_table
 from tcm.data.task import DataConfig
 from tcm.errors import InputError
+from tcm.estimation.estimate import read_estimate
 from tcm.methods import METHODS
 from tcm.methods.method import RecipeName
 from tcm.pipeline.config import FitConfig
@@ -136,6 +137,8 @@ def fit_folders(config: FitConfig, out: Path, probabilities: bool = False, quiet
     Console().print(scores_table(summaries))
     print_remarks(fitted.model)
     print(f"Chosen without target labels: {fitted.chosen} ({with_options(fitted.reason)})")
+    if estimated := read_estimate(fitted.model):
+        print(f"Estimated target accuracy: {estimated.sentence}")
     if not quiet:
         print(f"The report: {page}")
         print(f"The predictions: {out / PREDICTIONS}")

@@ -6,16 +6,15 @@ from typing import NamedTuple
 
 import torch
 
-from tcm.classifier.selection import collapse_warning
 from tcm.classifier.train import train_classifier
 from tcm.data.task import Task, load_task
 from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import train_mechanisms
 from tcm.mechanisms.transport import transport
+from tcm.pipeline.choice import choose
 from tcm.pipeline.config import FitConfig
 from tcm.pipeline.folder import FitFolder, write_predictions
 from tcm.pipeline.plan import (
-    SOURCE_ONLY,
     STAGE_ONE,
     WITH_MECHANISMS,
     Plan,
@@ -27,7 +26,6 @@ from tcm.pipeline.plan import (
 )
 from tcm.pipeline.preflight import Estimate, in_stage_one, preflight
 from tcm.progress import StageProgress, format_duration
-from tcm.training.run_folder import Run, read_json
 
 LONG = 3600.0  # seconds from which on a remedy is offered
 PREDICTIONS = "predictions.csv"
@@ -107,22 +105,6 @@ def run_stages(
                 given = trained if stage == WITH_MECHANISMS else None
                 train_classifier(stage, train_config(stage, config, plan, out), out / stage, quiet, task, given)
     return trained
-
-
-def choose(plan: Plan, out: Path) -> tuple[str, str]:
-    """The name of the run to use, and why. Target labels are not used.
-
-    It is the last method of the plan, unless its predictions collapse and those of the source-only run do not.
-    """
-    default = plan.methods[-1]
-
-    def collapsed(name: str) -> bool:
-        classes = read_json(out / name / "evaluation.json")["classes"]
-        return bool(collapse_warning(Run(out / name).metrics(), len(classes)))
-
-    if collapsed(default) and not collapsed(SOURCE_ONLY):
-        return SOURCE_ONLY, f"the predictions of {default} use less than half of the classes"
-    return default, "the default method; its predictions did not collapse"
 
 
 def how_long(estimate: Estimate, plan: Plan) -> str:
