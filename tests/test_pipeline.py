@@ -161,6 +161,27 @@ def test_a_mistake_in_any_stage_is_named_before_the_first_by_its_option(
     assert not (tmp_path / "fit").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no data is given; name two folders"),
+        (["photos"], "one folder is given; give two"),
+        (["photos", "cliparts", "--data.benchmark", "digits"], "two folders are given and so are options"),
+        (["photos", "nowhere"], "nowhere: No such file"),
+        (["photos", "cliparts", "--frozen"], "--frozen needs a pretrained network"),
+    ],
+)
+def test_folders_that_cannot_be_used_are_named(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos", "cliparts"):
+        draw_domain(tmp_path / name)
+    assert main(["fit", *words, "--device", "cpu"]) == 2
+    assert said in capfd.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_disk_without_room_is_named_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
