@@ -141,7 +141,7 @@ def test_another_number_of_steps_says_why_the_run_cannot_be_extended(tmp_path: P
     run = Run(tmp_path / "run")
     run.start({"steps": 600, "evaluate_every": 60})
     run.release()
-    with pytest.raises(InputError, match="holds a run of 600 steps: .*cannot be extended; choose another `out`"):
+    with pytest.raises(InputError, match=r"holds a run of 600 steps: .*cannot be extended; choose another `out`"):
         Run(run.folder).start({"steps": 1200, "evaluate_every": 120})
 
 
@@ -153,5 +153,5 @@ def test_the_backbone_of_stage_1_only_measures_and_may_change(tmp_path: Path):
         if changeable:
             Run(run.folder).start({"kind": kind, "backbone": {"name": "resnet18"}})
         else:
-            with pytest.raises(InputError, match="backbone.name"):
+            with pytest.raises(InputError, match=r"backbone\.name"):
                 Run(run.folder).start({"kind": kind, "backbone": {"name": "resnet18"}})
