@@ -21,14 +21,14 @@ from tcm.data.domains import Domain
 from tcm.data.store import ImageStore
 from tcm.data.task import DataConfig, Task, load_task
 from tcm.errors import InputError
-from tcm.estimation.estimate import Estimate as AccuracyEstimate
+from tcm.estimation.estimate import Estimate
 from tcm.pipeline import preflight
 from tcm.pipeline.choice import chosen_by
 from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import how_long
 from tcm.pipeline.folder import default_out
 from tcm.pipeline.plan import data_for_fit, epochs_in_steps, make_plan
-from tcm.pipeline.preflight import Estimate
+from tcm.pipeline.preflight import TimeEstimate
 from tcm.training.run_folder import Run
 
 OPTIONS = ["--data.benchmark", "digits", "--device", "cpu", "--k", "2", "--mechanisms.steps", "4"]
@@ -255,11 +255,11 @@ def test_small_images_have_both_stages_and_photographs_have_not(digits: Task, mo
 
 def test_a_long_fit_names_a_remedy(digits: Task):
     plan = plan_of(digits, k=0)
-    assert "frozen" not in how_long(Estimate({"erm": 30.0, "tcm-control": 60.0}, 10.0), plan)
-    said = how_long(Estimate({"erm": 20_000.0, "tcm-control": 41_200.0}, 360.0), plan)
+    assert "frozen" not in how_long(TimeEstimate({"erm": 30.0, "tcm-control": 60.0}, 10.0), plan)
+    said = how_long(TimeEstimate({"erm": 20_000.0, "tcm-control": 41_200.0}, 360.0), plan)
     assert "About 17.0 h" in said
     assert "`frozen=True` takes about 6 min" in said
-    assert "smaller `steps`" in how_long(Estimate({"erm": 61_200.0}, None), plan)
+    assert "smaller `steps`" in how_long(TimeEstimate({"erm": 61_200.0}, None), plan)
 
 
 def test_the_digits_are_loaded_by_the_same_words(digits: Task):
@@ -270,7 +270,7 @@ def test_the_digits_are_loaded_by_the_same_words(digits: Task):
 
 def estimated(accuracy: float) -> Any:
     numbers = {"low": accuracy - 0.1, "high": accuracy + 0.1, "error": 0.05, "cases": 40, "level": 0.9, "held_out": 9}
-    return AccuracyEstimate(accuracy=accuracy, estimator="atc", estimators={}, **numbers)
+    return Estimate(accuracy=accuracy, estimator="atc", estimators={}, **numbers)
 
 
 def test_the_default_is_chosen_unless_there_is_evidence_against_it():

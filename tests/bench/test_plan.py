@@ -88,7 +88,9 @@ def test_the_whole_suite_of_the_digits():
 
 def test_everything_can_be_set():
     mechanisms = SuiteMechanisms(steps=30, batch=6, lr=1e-4, warmup=5, crop=28)
-    config = SuiteConfig(methods="dann,tcm", seeds=1, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms)
+    config = SuiteConfig(
+        methods="dann,tcm", seeds=1, k=3, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms
+    )
     settings = method_settings(small=True)
     settings = replace(settings, dann=replace(settings.dann, trade_off=0.5))
     first, second, third = plan_jobs("digits", config, settings, Path("/suite"))

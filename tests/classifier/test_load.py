@@ -208,7 +208,8 @@ def test_the_device_is_checked(run: Path):
 
 
 def test_the_classifier_of_a_fit_lies_below_its_folder(tmp_path: Path):
-    (tmp_path / "fit" / "classifier").mkdir(parents=True)
-    assert classifier_folder(tmp_path / "fit") == tmp_path / "fit" / "classifier"
-    assert classifier_folder(tmp_path / "fit" / "classifier") == tmp_path / "fit" / "classifier"
+    (tmp_path / "fit").mkdir()
+    (tmp_path / "fit" / "fit.json").write_text('{"chosen": "tcm"}')
+    assert classifier_folder(tmp_path / "fit") == tmp_path / "fit" / "tcm"
+    assert classifier_folder(tmp_path / "fit" / "tcm") == tmp_path / "fit" / "tcm"
     assert classifier_folder(tmp_path / "gone") == tmp_path / "gone"

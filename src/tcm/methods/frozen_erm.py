@@ -1,5 +1,7 @@
 """Source only without training a network: logistic regression on the features of the pretrained backbone."""
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from tcm.methods.frozen import FrozenMethod
 from tcm.methods.method import Answer, MethodConfig, Problem
 
 STRENGTH = 10.0  # C of the logistic regression: the weight of the images against that of the regularisation
-ITERATIONS = 1000
+ITERATIONS, TOLERANCE = 1000, 1e-6
 
 
 class FrozenERM(FrozenMethod):
@@ -48,11 +50,15 @@ class FrozenERM(FrozenMethod):
 
 def logistic_regression(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Weights [classes, width] and biases [classes] that minimise sum_i H(y_i, softmax(W x_i + b)) + |W|^2 / (2 C)."""
-    from sklearn.linear_model import LogisticRegression  # scikit-learn takes a second to import
+    from sklearn.exceptions import ConvergenceWarning  # scikit-learn takes a second to import
+    from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1, "blas"):  # one order of sums, so that the result is the same each time
-        found = LogisticRegression(C=STRENGTH, max_iter=ITERATIONS).fit(features.double().numpy(), labels.numpy())
+    model = LogisticRegression(C=STRENGTH, tol=TOLERANCE, max_iter=ITERATIONS)
+    # One thread: one order of sums, so that the result is the same each time.
+    with threadpool_limits(1, "blas"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # so many iterations are enough
+        found = model.fit(features.double().numpy(), labels.numpy())
     weight, bias = torch.from_numpy(found.coef_), torch.from_numpy(found.intercept_)
     if classes == 2:  # scikit-learn has one row for two classes: half of the difference for each
         weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2

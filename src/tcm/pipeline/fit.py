@@ -24,7 +24,7 @@ from tcm.pipeline.plan import (
     mechanisms_config,
     train_config,
 )
-from tcm.pipeline.preflight import Estimate, in_stage_one, preflight
+from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight
 from tcm.progress import StageProgress, format_duration
 
 LONG = 3600.0  # seconds from which on a remedy is offered
@@ -107,7 +107,7 @@ def run_stages(
     return trained
 
 
-def how_long(estimate: Estimate, plan: Plan) -> str:
+def how_long(estimate: TimeEstimate, plan: Plan) -> str:
     """The estimated time of all stages, with a remedy if it is long."""
     parts = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in estimate.stages.items())
     text = f"About {format_duration(estimate.total)} on this machine: {parts}."

@@ -30,7 +30,7 @@ EVALUATIONS = 10  # of a run
 GIGABYTE = 1e9
 
 
-class Estimate(NamedTuple):
+class TimeEstimate(NamedTuple):
     """How long a fit will take."""
 
     stages: dict[str, float]  # seconds of each stage that is not finished yet, in their order
@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
         return sum(self.stages.values())
 
 
-class Cost(NamedTuple):
+class StageCost(NamedTuple):
     """What a stage needs."""
 
     seconds: float
@@ -50,7 +50,7 @@ class Cost(NamedTuple):
 
 
 @explain_out_of_memory("a training step", LESS_MEMORY)
-def preflight(config: FitConfig, plan: Plan, task: Task, out: Path) -> Estimate:
+def preflight(config: FitConfig, plan: Plan, task: Task, out: Path) -> TimeEstimate:
     """Tries all stages that are not finished: settings, crops, batches, weights, memory and room on the disk.
 
     What cannot work is an InputError that names the fields of `FitConfig`.
@@ -59,7 +59,7 @@ def preflight(config: FitConfig, plan: Plan, task: Task, out: Path) -> Estimate:
     for run in runs.values():
         require_batch(run, task)
     one = checked_mechanisms(config, plan, task) if plan.has_stage_one else None
-    costs: dict[str, Cost] = {}
+    costs: dict[str, StageCost] = {}
     per_image = 0.0
     for stage in plan.stages:
         if stage in runs and not Run(out / stage).finished:
@@ -68,10 +68,10 @@ def preflight(config: FitConfig, plan: Plan, task: Task, out: Path) -> Estimate:
             with in_stage_one():
                 costs |= mechanisms_costs(one, task)
         else:
-            costs.setdefault(stage, Cost(0.0, 0.0))
+            costs.setdefault(stage, StageCost(0.0, 0.0))
     require_disk(out, sum(cost.bytes for cost in costs.values()))
     frozen = None if plan.data.is_small else per_image * sum(map(len, task))
-    return Estimate({stage: costs[stage].seconds for stage in plan.stages}, frozen)
+    return TimeEstimate({stage: costs[stage].seconds for stage in plan.stages}, frozen)
 
 
 def require_batch(config: TrainConfig[Any], task: Task) -> None:
@@ -103,7 +103,7 @@ def checked_mechanisms(config: FitConfig, plan: Plan, task: Task) -> MechanismsC
     return one
 
 
-def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan) -> tuple[Cost, float]:
+def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan) -> tuple[StageCost, float]:
     """What a method needs, and the seconds that its backbone needs for an image without training.
 
     The mechanisms of stage 1 are not there yet, so strong views start from images: that takes as long.
@@ -115,7 +115,7 @@ def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan)
     size, images = counted_bytes(method), sum(map(len, task))
     per_image = seconds_per_image(fabric, backbone, task, config.data.view.crop)
     if plan.frozen:  # the first method computes the features, and the second finds them in the cache
-        return Cost(images * per_image if name == SOURCE_ONLY else 1.0, 2 * size), per_image
+        return StageCost(images * per_image if name == SOURCE_ONLY else 1.0, 2 * size), per_image
 
     def stream(batch: int) -> Stream:
         strong = config.method.strong_counterfactuals
@@ -123,7 +123,9 @@ def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan)
 
     step = seconds_of_step(fabric, method, stream, config.batch)
     seconds = config.schedule.steps * step + EVALUATIONS * images * per_image
-    return Cost(seconds, 5 * size), per_image  # the model, the state with its momentum, and a second state on its way
+    return StageCost(
+        seconds, 5 * size
+    ), per_image  # the model, the state with its momentum, and a second state on its way
 
 
 def seconds_per_image(fabric: Fabric, backbone: Backbone, task: Task, crop: int) -> float:
@@ -134,7 +136,7 @@ def seconds_per_image(fabric: Fabric, backbone: Backbone, task: Task, crop: int)
     return found / len(some)
 
 
-def mechanisms_costs(config: MechanismsConfig, task: Task) -> dict[str, Cost]:
+def mechanisms_costs(config: MechanismsConfig, task: Task) -> dict[str, StageCost]:
     """What stage 1 and its counterfactuals need."""
     fabric = make_fabric(config.device, config.precision)
     bank = config.bank.build(config.initial_k, config.data.view.crop, config.schedule.steps, len(task.source.classes))
@@ -148,8 +150,8 @@ def mechanisms_costs(config: MechanismsConfig, task: Task) -> dict[str, Cost]:
     transported = seconds_of_transport(fabric, bank, task) * images
     made = config.initial_k * images * 3 * task.source.size**2
     return {
-        STAGE_ONE: Cost(config.schedule.steps * step, 7 * size),  # Adam keeps two moments of each parameter
-        "counterfactuals": Cost(transported, made),
+        STAGE_ONE: StageCost(config.schedule.steps * step, 7 * size),  # Adam keeps two moments of each parameter
+        "counterfactuals": StageCost(transported, made),
     }
 
 
