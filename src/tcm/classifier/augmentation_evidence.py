@@ -42,8 +42,8 @@ IMAGES, PHOTOGRAPHS = 900, 300  # that the small network and the pretrained netw
 SIDE = 96  # pixels of the images that the pretrained network sees
 BATCH = 32
 KNOWS_WELL = 0.9  # accuracy from which on no other classifier is asked
-# Share of the accuracy above chance whose loss turns an augmentation off. A network that never saw mirrored images loses
-# some of it on photographs too: up to 0.43 on Office-Home, where it recognises less than a third of the images.
+# Share of the accuracy above chance whose loss turns an augmentation off. A network that never saw mirrored images
+# loses some of it on photographs too: up to 0.43 on Office-Home, where it recognises less than a third of the images.
 MOST_LOST, MOST_LOST_IF_KNOWN = 0.5, 0.25
 KNOWN = 0.7  # accuracy from which on the smaller limit holds
 SWAPPED = 0.5  # share of a class that turns into one other class
@@ -73,8 +73,8 @@ class AugmentationEvidence:
 
     @property
     def data_fields(self) -> dict[str, Any]:
-        """The fields of `DataConfig` that follow from it."""
-        return {"flip": self.mirrored.keeps_class}
+        """The fields of `DataConfig` that follow from it: None leaves the strength of strong views as it is."""
+        return {"flip": self.mirrored.keeps_class, "gentle": None if self.strong.keeps_class else True}
 
     @property
     def sentences(self) -> list[str]:
@@ -104,17 +104,19 @@ def settled_data(
 ) -> tuple[DataConfig, AugmentationEvidence | None]:
     """The config with the augmentations that the source images allow, and the evidence for them.
 
-    What the config states is kept, and nothing is asked about the built-in data. The evidence is noted in `file`, so
-    that a command that is repeated on the same images decides in the same way.
+    Give the config as the user stated it, before `resolved()`: what it states is kept. Nothing is asked about the
+    built-in data. The evidence is noted in `file`, so that a command that is repeated on the same images decides in the
+    same way, and its runs are continued.
     """
-    if config.flip is not None or config.is_digits:
+    if config.is_digits or (config.flip is not None and (config.gentle is not None or config.is_small)):
         return config, None
     found = read_evidence(file)
     if found is None or found.source != task.source.fingerprint:
         found = augmentation_evidence(task, config, backbone, quiet)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(to_json(found), indent=2).encode())
-    return dataclasses.replace(config, **found.data_fields), found
+    settled = {name: value for name, value in found.data_fields.items() if getattr(config, name) is None}
+    return dataclasses.replace(config, **settled), found
 
 
 def read_evidence(file: Path) -> AugmentationEvidence | None:
@@ -206,9 +208,9 @@ def _change_evidence(asked: Asked, change: str, classes: Sequence[str]) -> Chang
     if not found.tells_something:
         sentence = f"whether {what} keep their class cannot be said: {asked.name} does not recognise the source images"
         return ChangeEvidence(*_numbers(found), True, f"{sentence}, or there are too few of them")
-    measured = f"{asked.name} recognises {found.before:.0%} of {found.images} source images and {found.after:.0%} of the"
+    shares = f"{found.before:.0%} of {found.images} source images, and {found.after:.0%} of the {what}"
     answer = "keep their class" if keeps else "do not keep their class"
-    sentence = f"{what} {answer}: {measured} {what}{f'; {swap}' if swap and not keeps else ''}"
+    sentence = f"{what} {answer}: {asked.name} recognises {shares}{f'; {swap}' if swap and not keeps else ''}"
     return ChangeEvidence(*_numbers(found), keeps, sentence)
 
 

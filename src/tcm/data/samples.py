@@ -12,8 +12,9 @@ AT_ONCE = 64
 
 
 def strength_of(config: DataConfig) -> Strength:
-    """How far strong views may differ from the image."""
-    return SMALL_IMAGES if config.is_small else PHOTOGRAPHS
+    """How far strong views may differ from the image: what the config says, or by the size of its crops."""
+    gentle = config.is_small if config.gentle is None else config.gentle
+    return SMALL_IMAGES if gentle else PHOTOGRAPHS
 
 
 def weak_samples(images: Tensor, config: DataConfig, seed: int = 0) -> Tensor:

@@ -47,7 +47,8 @@ class Recognition(NamedTuple):
 
         right = round(self.before * self.images)
         enough = self.images >= FEWEST and self.classes > 1
-        return enough and binomtest(right, self.images, 1 / self.classes, alternative="greater").pvalue < SURE / 10
+        above = binomtest(right, self.images, 1 / max(self.classes, 1), alternative="greater") if enough else None
+        return above is not None and float(above.pvalue) < SURE / 10
 
     @property
     def lost(self) -> float:
@@ -67,8 +68,8 @@ def recognition(labels: Tensor, before: Tensor, after: Tensor) -> Recognition:
     was, now = before == labels, after == labels
     worse, better = int((was & ~now).sum()), int((~was & now).sum())
     p_value = binomtest(worse, worse + better, alternative="greater").pvalue if worse + better else 1.0
-    shares = (float(right.float().mean()) if len(labels) else 0.0 for right in (was, now))
-    return Recognition(len(labels), len(labels.unique()), *shares, float(p_value))
+    before_share, after_share = (float(right.float().mean()) if len(labels) else 0.0 for right in (was, now))
+    return Recognition(len(labels), len(labels.unique()), before_share, after_share, float(p_value))
 
 
 def stratified(labels: Tensor, count: int) -> Tensor:
