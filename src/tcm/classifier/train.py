@@ -27,12 +27,14 @@ from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory
+from tcm.mechanisms.judgement import Judgement, judged
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
-from tcm.mechanisms.usefulness import Distances, measure_distances
+from tcm.mechanisms.measurements import IMAGES, measure
 from tcm.methods import METHODS, MethodConfig
 from tcm.methods.frozen import FrozenMethod
 from tcm.methods.method import Method, Problem, RecipeName, TargetImages, TaskFeatures
 from tcm.nn.backbone import Backbone, BackboneConfig
+from tcm.progress import ProgressDisplay
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
@@ -108,7 +110,7 @@ def train_classifier(
         return False
     try:
         task = task or load_task(config.data, quiet)
-        setup = set_up(config, run, fabric, task, trained)
+        setup = set_up(config, run, fabric, task, trained, quiet)
     except InputError:
         run.undo_start()
         raise
@@ -146,7 +148,14 @@ class Setup(NamedTuple):
     method: Method
 
 
-def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, trained: TrainedMechanisms | None) -> Setup:
+def set_up(
+    config: TrainConfig[Any],
+    run: Run,
+    fabric: Fabric,
+    task: Task,
+    trained: TrainedMechanisms | None,
+    quiet: bool = False,
+) -> Setup:
     """Loads the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
     crop, inverse = config.data.view.crop, None
     mechanisms = load_for_task(config.mechanisms, task, crop, trained) if config.mechanisms else None
@@ -158,9 +167,9 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     torch.manual_seed(derived_seed(config.seed, "weights"))
     backbone = config.backbone.build()
-    useful = useful_mechanisms(config, run, fabric, task, mechanisms, backbone) if mechanisms else None
+    judgement = judge_mechanisms(config, run, fabric, task, mechanisms, backbone, quiet) if mechanisms else None
     transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals
-    stream = open_stream(config, task, fabric, transported, held_out, strong, useful)
+    stream = open_stream(config, task, fabric, transported, held_out, strong, judgement and judgement.used)
 
     def predict(method: Method) -> Tensor:
         return predict_images(fabric, method.answer, task.target.images, crop).probabilities
@@ -178,21 +187,32 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     return Setup(config, task, mechanisms, held_out, stream, config.method.build(problem))
 
 
-def useful_mechanisms(
-    config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, mechanisms: LoadedMechanisms, backbone: Backbone
-) -> tuple[list[int], list[int]] | None:
-    """The mechanisms that bring images of each domain nearer to the other one; None: all of them are used.
+def judge_mechanisms(
+    config: TrainConfig[Any],
+    run: Run,
+    fabric: Fabric,
+    task: Task,
+    mechanisms: LoadedMechanisms,
+    backbone: Backbone,
+    quiet: bool,
+) -> Judgement | None:
+    """Which mechanisms the run uses; None: all of them.
 
-    Features of random weights say nothing about images, so nothing is measured without pretrained weights. The run
-    notes the distances, so that a resumed run uses the same mechanisms.
+    Features of random weights say nothing about images, so without pretrained weights a small network is trained on
+    source images and asked instead. The run notes the judgement, so that a resumed run uses the same mechanisms.
     """
-    if not (config.method.only_useful_mechanisms and backbone.pretrained):
+    if not config.method.only_useful_mechanisms:
         return None
-    if run.distances() is None:
-        fabric.to_device(backbone.eval())
-        found = measure_distances(fabric, backbone, task, mechanisms.transported, config.data.view.crop)
-        run.note_distances(found._asdict())
-    return Distances(**(run.distances() or {})).useful
+    if run.judgement() is None:
+        network = backbone.eval() if backbone.pretrained else None
+        if network:
+            fabric.to_device(network)
+        total = sum(min(IMAGES, len(store)) for store in task) * (1 + mechanisms.transported[0].shape[1])
+        with ProgressDisplay("judging the mechanisms", total, unit="image", quiet=quiet) as display:
+            made, crop = mechanisms.transported, config.data.view.crop
+            found = measure(fabric, network, task, made, crop, mechanisms.winner, display.update)
+        run.note_judgement(to_json(judged(found)))
+    return from_json(Judgement, run.judgement(), str(run.judgement_file))
 
 
 class Evaluator:

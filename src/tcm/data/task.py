@@ -50,7 +50,10 @@ class DataConfig:
     crop: int | None = None
     """Side of the crops for training and evaluation, in pixels. Default: 7/8 of the size, digits 32."""
     flip: bool | None = None
-    """Mirror half of the training images. Default: yes, digits no."""
+    """Mirror half of the training images. Default: yes, digits no; tcm fit asks the source images."""
+    gentle: bool | None = None
+    """Strong views with small turns and little cut off. Default: crops below 64 pixels only; tcm fit asks the source
+    images."""
     shift: int | None = None
     """How far a training crop may reach over the edge, in pixels. Default: 0, digits 2."""
     area: float | None = None

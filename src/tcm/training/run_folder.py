@@ -1,4 +1,4 @@
-"""A run folder: config.json, inputs.json, distances.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
+"""A run folder: its settings, inputs, metrics, checkpoint and model; docs/run-folder.md lists the files.
 
 Every file is written whole or not at all. Only metrics.jsonl grows: a row that was cut off is not read.
 """
@@ -94,7 +94,7 @@ class Run:
         self.model_file = folder / "model.safetensors"
         self.environment_file = folder / "environment.json"
         self.inputs_file = folder / "inputs.json"
-        self.distances_file = folder / "distances.json"
+        self.judgement_file = folder / "mechanisms.json"
         self._lock: AcquireReturnProxy | None = None
 
     @property
@@ -142,7 +142,7 @@ class Run:
         """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
         if self.state_file.exists() or self.metrics_file.exists():
             return
-        for file in (self.config_file, self.inputs_file, self.distances_file, self.environment_file):
+        for file in (self.config_file, self.inputs_file, self.judgement_file, self.environment_file):
             file.unlink(missing_ok=True)
         with suppress(PermissionError):  # Windows: there the file is open, and goes when the lock is released
             (self.folder / ".lock").unlink(missing_ok=True)
@@ -188,7 +188,7 @@ class Run:
         of the mechanisms. A run without steps notes them."""
         if not (self.state_file.exists() and self.inputs_file.exists()):
             write_atomically(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
-            self.distances_file.unlink(missing_ok=True)  # of other inputs
+            self.judgement_file.unlink(missing_ok=True)  # of other inputs
             return
         noted = read_json(self.inputs_file)
         if noted["images"] != images:
@@ -202,13 +202,13 @@ class Run:
         """The fingerprints of both domains' images that steps were taken on; None if they were not noted."""
         return read_json(self.inputs_file)["images"] if self.inputs_file.exists() else None
 
-    def note_distances(self, distances: dict[str, Any]) -> None:
-        """Writes how near mechanisms bring images to the other domain, for the whole run."""
-        write_atomically(self.distances_file, json.dumps(distances).encode())
+    def note_judgement(self, judgement: dict[str, Any]) -> None:
+        """Writes which mechanisms the run uses and why it does not use the others, for the whole run."""
+        write_atomically(self.judgement_file, json.dumps(judgement, indent=2).encode())
 
-    def distances(self) -> dict[str, Any] | None:
-        """What `note_distances` wrote; None before it."""
-        return read_json(self.distances_file) if self.distances_file.exists() else None
+    def judgement(self) -> dict[str, Any] | None:
+        """What `note_judgement` wrote; None before it."""
+        return read_json(self.judgement_file) if self.judgement_file.exists() else None
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Writes the checkpoint from which training continues."""
