@@ -21,7 +21,7 @@ from tcm.methods.method import RecipeName
 from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import PREDICTIONS, fit_pipeline
 from tcm.pipeline.folder import default_out
-from tcm.pipeline.plan import data_for_fit
+from tcm.pipeline.plan import WITH_MECHANISMS, data_for_fit
 from tcm.training.run_folder import Run, read_json
 
 RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's
@@ -135,7 +135,8 @@ def fit_folders(config: FitConfig, out: Path, probabilities: bool = False, quiet
         page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))
     summaries = [read_json(run / "evaluation.json") for run in fitted.runs if (run / "evaluation.json").exists()]
     Console().print(scores_table(summaries))
-    print_remarks(fitted.model)
+    for run in dict.fromkeys([fitted.model, *(run for run in fitted.runs if run.name == WITH_MECHANISMS)]):
+        print_remarks(run)
     print(f"Chosen without target labels: {fitted.chosen} ({with_options(fitted.reason)})")
     if estimated := read_estimate(fitted.model):
         print(f"Estimated target accuracy: {estimated.sentence}")

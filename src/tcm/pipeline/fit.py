@@ -1,13 +1,15 @@
 """From two folders to a chosen classifier (TCM Algorithm 1, with source only beside it)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from tcm.classifier.augmentation_evidence import settled_data
 from tcm.classifier.train import train_classifier
-from tcm.data.task import Task, load_task
+from tcm.data.task import DataConfig, Task, default_cache, load_task
 from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import train_mechanisms
 from tcm.mechanisms.transport import transport
@@ -76,6 +78,8 @@ def fit_pipeline(
     task = load_task(config.data, quiet)
     plan = folder.plan if folder.exists else make_plan(config, task)
     say(described(plan, task))
+    if not (folder.exists or plan.frozen):
+        plan = replace(plan, data=allowed_data(config, task, quiet, say))
     estimate = preflight(config, plan, task, out)
     say(how_long(estimate, plan))
     if not folder.exists:
@@ -85,6 +89,17 @@ def fit_pipeline(
     write_predictions(out / PREDICTIONS, out / chosen, probabilities)
     folder.finish(chosen, reason)
     return Fit(out, plan, chosen, reason, task, trained)
+
+
+def allowed_data(config: FitConfig, task: Task, quiet: bool, say: Callable[[str], None]) -> DataConfig:
+    """The data with the augmentations that keep the class of the source images. `say` gets the evidence."""
+    file = (config.data.cache or default_cache()) / "augmentation" / f"{task.source.fingerprint}.json"
+    small = config.data.is_small
+    network = None if small else config.backbone.resolved(small_images=False).build()
+    data, evidence = settled_data(config.data, task, network, file, quiet)
+    for sentence in evidence.sentences if evidence else ():
+        say(f"{sentence[0].upper()}{sentence[1:]}.")
+    return data
 
 
 def run_stages(

@@ -62,8 +62,7 @@ class Plan:
 def data_for_fit(data: DataConfig) -> DataConfig:
     """The config with a size and crops that suit the images, where it names none.
 
-    Images below 64 pixels keep about their size, are cropped as the built-in digits are, and are not mirrored: small
-    images are often signs, and a mirrored sign is another one.
+    Images below 64 pixels keep about their size, and are cropped as the built-in digits are.
     """
     size = data.size
     if not data.is_digits and size is None:
@@ -74,7 +73,7 @@ def data_for_fit(data: DataConfig) -> DataConfig:
         return data
     crop = size if data.crop is None else data.crop
     shift = size // 16 if data.shift is None and data.area is None else data.shift
-    return dataclasses.replace(data, size=size, crop=crop, shift=shift, flip=False if data.flip is None else data.flip)
+    return dataclasses.replace(data, size=size, crop=crop, shift=shift)
 
 
 def image_sizes(domain: Domain) -> list[tuple[int, int]]:
