@@ -26,7 +26,7 @@ CASES = (
     Case("wrong choice", TRAIN + " --device gpu", ("--device", "'gpu'", "'cpu', 'cuda'"), absent="out"),
     Case("missing option", "train erm {folders} {small}", ("--out", "tcm train erm --help")),
     Case("option without its value", "train erm {folders} {small} --out", ("--out", "tcm train erm --help")),
-    Case("missing argument", "predict {run}", ("FOLDER", "Folder of images", "tcm predict --help")),
+    Case("missing argument", "predict {run}", ("IMAGES", "Folder of images", "tcm predict --help")),
     Case("report without runs", "report", ("no run folder", "name at least one")),
     *(
         Case(f"{name} of no runs", f"figure {name}", ("no run folder", "name at least one"))

@@ -149,7 +149,6 @@ CASES = (
     Case("report on nothing", "report {here}/gone", ("/gone is not a folder", "name the folder of a run")),
     Case("predict an empty folder", "predict {run} {here}", ("holds no images (jpg", "give the folder")),
     Case("predict a missing folder", "predict {run} {here}/gone", ("/gone", "No such file", "check its name")),
-    Case("predict one image", "predict {run} {data}/Art/cup/0.jpg", ("0.jpg is a file", "give the folder")),
     Case(
         "predict bad images only",
         "predict {run} {here}",

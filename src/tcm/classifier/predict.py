@@ -33,8 +33,8 @@ def predict_folder(
 
     `fast` predicts from the image alone, without its counterfactuals.
     """
-    folder, paths = (images.parent, [images.name]) if os.path.isfile(images) else (images, image_paths(images))
     classifier = load_classifier(run, device)
+    folder, paths = (images.parent, [images.name]) if os.path.isfile(images) else (images, image_paths(images))
     good: list[str] = []
     bad: list[tuple[str, str]] = []
 

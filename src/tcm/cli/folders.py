@@ -1,5 +1,6 @@
 """Folders as users name them: of a run, of a fit with several runs, or of a suite."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def classifiers_below(folders: Sequence[Path], method: str | None = None) -> lis
     """
     found: list[Path] = []
     for folder in folders:
-        if not (folder / RESULTS).is_file():
+        if not os.path.isfile(folder / RESULTS):
             found.append(chosen_run(folder))
             continue
         runs = [file.parent for file in sorted(folder.glob("runs/*/*/config.json")) if Run(file.parent).finished]
@@ -42,6 +43,6 @@ def classifiers_below(folders: Sequence[Path], method: str | None = None) -> lis
 
 def store_of(path: Path) -> Path:
     """The file of results of a suite's folder; a file is returned as it is."""
-    if path.is_dir() and not (path / RESULTS).is_file():
+    if os.path.isdir(path) and not os.path.isfile(path / RESULTS):
         raise InputError(f"{printable(path)} has no {RESULTS}; name the folder of a suite, or a CSV of results")
-    return path / RESULTS if path.is_dir() else path
+    return path / RESULTS if os.path.isdir(path) else path

@@ -26,7 +26,7 @@ class FitFolder:
     @property
     def exists(self) -> bool:
         """Whether a fit was started here."""
-        return self.file.is_file()
+        return os.path.isfile(self.file)
 
     def content(self) -> dict[str, Any]:
         """What fit.json says."""
@@ -46,7 +46,7 @@ class FitFolder:
 
     def require_free(self) -> None:
         """An error if the folder holds something else than a fit."""
-        if self.folder.is_file() or (self.folder.is_dir() and not self.exists and holds_files(self.folder)):
+        if os.path.isfile(self.folder) or (os.path.isdir(self.folder) and not self.exists and holds_files(self.folder)):
             raise InputError("out", f"{self.folder} is not empty and holds no fit; choose a new or empty folder")
 
     def require_same(self, given: dict[str, Any]) -> None:

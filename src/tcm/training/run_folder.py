@@ -5,6 +5,7 @@ Every file is written whole or not at all. Only metrics.jsonl grows: a row that 
 
 import io
 import json
+import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,7 +57,7 @@ def run_to_name(folder: Path) -> str:
 
 def chosen_run(folder: Path) -> Path:
     """The run that a fit chose, if this is the folder of one; otherwise the folder itself."""
-    if not (folder / FIT_FILE).is_file():
+    if not os.path.isfile(folder / FIT_FILE):
         return folder
     chosen = read_json(folder / FIT_FILE).get("chosen")
     if chosen is None:
@@ -66,11 +67,18 @@ def chosen_run(folder: Path) -> Path:
 
 def mechanisms_run(folder: Path) -> Path:
     """The run of stage 1 of a fit, if this is the folder of one; otherwise the folder itself."""
-    if not (folder / FIT_FILE).is_file():
+    if not os.path.isfile(folder / FIT_FILE):
         return folder
     if not (folder / "mechanisms").is_dir():
         raise InputError(f"{printable(folder)} has no mechanisms; repeat tcm fit with `k=4` in another `out`")
     return folder / "mechanisms"
+
+
+def with_paths(names: Any, paths: Any) -> Any:
+    """The JSON value `names` with the paths of the JSON value `paths` where it has only their last part."""
+    if isinstance(names, dict) and isinstance(paths, dict):
+        return {key: with_paths(value, paths.get(key)) for key, value in names.items()}
+    return paths if isinstance(names, str) and isinstance(paths, str) and Path(paths).name == names else names
 
 
 def require_format(written_by: Any, path: Path) -> None:
@@ -160,9 +168,7 @@ class Run:
     def config_of_model(self, about: dict[str, Any]) -> dict[str, Any]:
         """The configuration of the model that `about` describes: with the paths of config.json or, where the file was
         moved out of its run folder, with names in their place."""
-        if not self.exists:
-            return about["config"]
-        return {key: value for key, value in self.config().items() if key not in ("kind", "method_name")}
+        return with_paths(about["config"], self.config()) if self.exists else about["config"]
 
     def require_same_config(self, config: dict[str, Any]) -> None:
         """An error unless this run has that configuration; settings that do not change its result may differ."""
