@@ -67,6 +67,7 @@ CASES = (
     ),
     Case("crop above size", TRAIN + " --data.crop 64", ("--data.crop is 64", "side 32", "give 8 to 32"), absent="out"),
     Case("tiny size", TRAIN + " --data.size 4", ("--data.size is 4", "8 or more"), absent="out"),
+    Case("huge size", TRAIN + " --data.size 100000", ("--data.size is 100000", "give 4096 or less"), absent="out"),
     Case("negative rate", TRAIN + " --method.recipe.lr -1", ("--method.recipe.lr is -1.0", "0 or more"), absent="out"),
     Case("rate without number", TRAIN + " --method.recipe.lr nan", ("--method.recipe.lr is nan",), absent="out"),
     Case(
