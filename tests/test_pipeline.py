@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tcm.pipeline.choice import chosen_by
 from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import how_long
 from tcm.pipeline.folder import default_out
-from tcm.pipeline.plan import data_for_fit, epochs_in_steps, make_plan
+from tcm.pipeline.plan import RIVALS, data_for_fit, epochs_in_steps, make_plan
 from tcm.pipeline.preflight import TimeEstimate
 from tcm.training.run_folder import Run
 
@@ -251,6 +252,15 @@ def test_small_images_have_both_stages_and_photographs_have_not(digits: Task, mo
     assert plan_of(digits, frozen=False, k=4).stages == ("erm", "mechanisms", "counterfactuals", "tcm")
     with pytest.raises(InputError, match="`k` has no use"):
         plan_of(digits, k=4)
+
+
+def test_every_rival_can_be_tried_before_the_first_step(digits: Task, tmp_path: Path):
+    config = FitConfig.for_images(small=True)
+    config = replace(config, data=DataConfig(benchmark="digits"), compare=True, k=0, batch=4, device="cpu")
+    found = preflight.preflight(config, make_plan(config, digits), digits, tmp_path / "fit")
+    assert [*found.stages] == ["erm", *RIVALS, "tcm-control"]
+    assert all(seconds > 0 for seconds in found.stages.values())
+    assert not (tmp_path / "fit").exists()
 
 
 def test_a_long_fit_names_a_remedy(digits: Task):

@@ -14,6 +14,7 @@ call. What cannot be used raises an `InputError`, which says what was found and 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,7 @@ def fit(
     given |= {"data": data, "steps": steps, "k": k, "frozen": frozen, "compare": compare, "seed": seed}
     config = with_settings(FitConfig.for_images(data.is_small), given | {"device": device} | settings)
     folder = default_out(data) if out is None else _folder("out", out)
-    fitted = fit_pipeline(config, folder, quiet)
+    fitted = fit_pipeline(config, folder, quiet, say=lambda text: None if quiet else print(text, file=sys.stderr))
     if report and fitted.task is not None:
         from tcm.report import write_report
         from tcm.report.mechanisms import Loaded
