@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,8 +78,11 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     """The command from two folders to a classifier, with defaults that fit the images."""
     start = FitConfig()
     if parsed is not None:
-        data = fit_data(parsed["config"].data, parsed.get("source"), parsed.get("target"))
-        start = replace(FitConfig.for_images(data.is_small), data=data)
+        data = parsed["config"].data
+        with suppress(InputError):  # which the command itself will report
+            data = fit_data(data, parsed.get("source"), parsed.get("target"))
+        sides = DataConfig(size=data.size, crop=data.crop, shift=data.shift)
+        start = replace(FitConfig.for_images(data.is_small), data=sides)
 
     def fit(
         source: SourceFolder = None,
@@ -102,7 +106,8 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
             probabilities: Write the probabilities of all classes into predictions.csv.
             quiet: Print only the result, no progress.
         """
-        return fit_folders(config, out or default_out(config.data), probabilities, quiet)
+        data = fit_data(config.data, source, target)
+        return fit_folders(replace(config, data=data), out or default_out(data), probabilities, quiet)
 
     return fit
 
@@ -115,7 +120,7 @@ def fit_data(data: DataConfig, source: Path | None, target: Path | None) -> Data
         raise InputError("two folders are given and so are options of `data`; leave one of them out")
     if source is not None:
         data = replace(data, source_dir=source, target_dir=target)
-    if data == DataConfig():
+    elif not (data.benchmark or data.root or data.source_dir or data.source_list or data.target_list):
         raise InputError("no data is given; name two folders: tcm fit SOURCE TARGET")
     return data_for_fit(data)
 
