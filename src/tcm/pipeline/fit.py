@@ -78,6 +78,8 @@ def fit_pipeline(
     task = load_task(config.data, quiet)
     plan = folder.plan if folder.exists else make_plan(config, task)
     say(described(plan, task))
+    if plan.frozen and config.frozen is None:
+        say("There is no GPU, so the network is not trained; `frozen=False` trains it and takes hours.")
     if not (folder.exists or plan.frozen):
         plan = replace(plan, data=allowed_data(config, task, quiet, say))
     estimate = preflight(config, plan, task, out)

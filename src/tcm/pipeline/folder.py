@@ -71,6 +71,7 @@ class FitFolder:
             os.link(self.folder / chosen / model.name, temporary)  # takes no room
         except OSError:
             shutil.copyfile(self.folder / chosen / model.name, temporary)
+        model.unlink(missing_ok=True)  # renaming a link to the same file would leave both
         os.replace(temporary, model)
         content = self.content()
         self._write({**content, "chosen": chosen, "reason": reason})
