@@ -42,9 +42,9 @@ def main(out: Path = Path("runs/examples"), steps: int = 100) -> None:
         out / "images" / "source",
         out / "images" / "target",
         out=out / "fit",
-        data={"size": 32, "crop": 32, "flip": False},
-        mechanisms={"steps": steps, "k": 2},
-        classifier={"steps": steps},
+        k=2,
+        steps=steps,
+        mechanisms={"steps": steps},
     )
     found = classifier.predict(out / "images" / "target")
     print(f"{classifier} is right on {np.mean(found == truth):.1%} of the target images")

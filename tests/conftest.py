@@ -20,6 +20,7 @@ TOGETHER = {
     "suite": ("tests/bench/test_runner.py", "tests/bench/test_report.py", "tests/report/test_page_in_browser.py"),
     "digit reader": (
         "tests/mechanisms/test_digit_reader.py",
+        "tests/mechanisms/test_judgement.py",
         "tests/mechanisms/test_quality.py",
         "tests/mechanisms/test_train.py",
     ),

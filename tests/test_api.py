@@ -19,7 +19,7 @@ from tcm.data import digits
 from tcm.data.task import DataConfig
 from tcm.methods.dann import DANNConfig
 from tcm.nn.backbone import BackboneConfig
-from tcm.pipeline import FitConfig
+from tcm.pipeline.config import FitConfig
 
 DIGITS = {"benchmark": "digits"}
 TINY: dict[str, Any] = {"steps": 2, "batch": 8, "evaluate_every": 2, "device": "cpu", "quiet": True}
@@ -41,9 +41,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def fitted(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tcm.Classifier]:
     out = tmp_path_factory.mktemp("fit") / "run"
-    stages = {"mechanisms": {"steps": 2, "batch": 4, "k": 2}, "classifier": {"steps": 2, "batch": 8}}
-    data = {"size": 32, "crop": 32, "flip": False}
-    return out, tcm.fit(*folders, out=out, data=data, **stages, seed=3, device="cpu", quiet=True)
+    stages = {"mechanisms": {"steps": 2, "batch": 4}, "k": 2, "steps": 2, "batch": 8}
+    return out, tcm.fit(*folders, out=out, **stages, seed=3, device="cpu", quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +84,8 @@ def test_fit_gives_a_classifier_of_two_folders(fitted: tuple[Path, tcm.Classifie
     assert (classifier.config.seed, classifier.config.steps) == (3, 2)
     assert {*classifier.predict(folders[1])} <= {"0", "1"}
     assert (out / "mechanisms" / "model.safetensors").exists()
+    assert (out / "report" / "index.html").exists()
+    assert len((out / "predictions.csv").read_text().splitlines()) == 1 + 40
 
 
 def test_small_images_have_small_networks(fitted: tuple[Path, tcm.Classifier]):
@@ -99,12 +100,12 @@ def test_the_folder_of_a_fit_can_be_loaded_evaluated_and_asked(
 ):
     out, classifier = fitted
     expected = classifier.predict_proba(folders[1])
-    for run in (out, str(out), out / "classifier"):
+    for run in (out, str(out), out / classifier.method_name):
         assert np.array_equal(tcm.load(run, device="cpu").predict_proba(folders[1]), expected)
     assert np.array_equal(tcm.predict(out, folders[1], device="cpu"), classifier.predict(folders[1]))
     scores = tcm.evaluate(out, device="cpu", quiet=True)
     assert scores["target"]["accuracy"] is None  # no labels
-    assert scores == json.loads((out / "classifier" / "evaluation.json").read_text())
+    assert scores == json.loads((out / classifier.method_name / "evaluation.json").read_text())
 
 
 def test_fast_predicts_from_the_image_alone(fitted: tuple[Path, tcm.Classifier], folders: tuple[Path, Path]):
@@ -119,7 +120,7 @@ def test_fast_predicts_from_the_image_alone(fitted: tuple[Path, tcm.Classifier],
 def test_the_mechanisms_of_a_fit_serve_another_method(
     fitted: tuple[Path, tcm.Classifier], folders: tuple[Path, Path], tmp_path: Path
 ):
-    settings = TINY | {"data": {"size": 32, "crop": 32, "flip": False}, "method": {"confusion": 0.5}}
+    settings = TINY | {"data": {"size": 32, "crop": 32}, "method": {"confusion": 0.5}}
     mechanisms = fitted[0] / "mechanisms"
     classifier = tcm.train("tcm", *folders, out=tmp_path / "run", mechanisms=str(mechanisms), **settings)
     assert classifier.config.method.confusion == 0.5
@@ -188,9 +189,11 @@ def test_a_setting_that_is_wrong_is_named(settings: dict[str, Any], field: str, 
 @pytest.mark.parametrize(
     ("settings", "field", "said"),
     [
-        ({"steps": 5}, "steps", "`mechanisms.steps` or `classifier.steps`"),
+        ({"stpes": 5}, "stpes", "did you mean `steps`?"),
         ({"mechanisms": {"stpes": 5}}, "mechanisms.stpes", "`mechanisms.steps`"),
-        ({"classifier": {"backbone": {"nam": "small"}}}, "classifier.backbone.nam", "`classifier.backbone.name`"),
+        ({"mechanisms": {"batch": 0}}, "mechanisms.batch", "give 1 or more"),
+        ({"backbone": {"nam": "small"}}, "backbone.nam", "`backbone.name`"),
+        ({"k": "many"}, "k", "is 'many'"),
     ],
 )
 def test_a_setting_of_a_fit_is_named_by_its_stage(settings: dict[str, Any], field: str, said: str, tmp_path: Path):

@@ -5,7 +5,8 @@
     classifier = tcm.fit("photos", "cliparts", out="runs/fit")  # labelled photos, cliparts without labels
     classifier.predict("new-cliparts")  # class names; also of PIL images, numpy arrays and torch tensors
 
-`fit` trains both stages, `train` one method of `METHODS`, and `load` gives the `Classifier` of a finished run.
+`fit` goes from two folders to a classifier, `train` trains one method of `METHODS`, and `load` gives the `Classifier`
+of a finished run.
 
 Settings that belong together are given as a mapping: what a message calls `data.crop` is `data={"crop": 224}` in a
 call. What cannot be used raises an `InputError`, which says what was found and what to do.
@@ -13,6 +14,7 @@ call. What cannot be used raises an `InputError`, which says what was found and 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from tcm.data.task import DataConfig
     from tcm.methods import METHODS
     from tcm.methods.method import MethodConfig
+    from tcm.methods.tcm.tcm import TCMConfig
     from tcm.nn.backbone import BackboneConfig
-    from tcm.pipeline import StageOne, StageTwo
+    from tcm.pipeline.config import StageOne
     from tcm.training.device import Device
 
     PathLike = str | os.PathLike[str]
@@ -48,43 +51,68 @@ def fit(
     source: PathLike | None = None,
     target: PathLike | None = None,
     *,
-    out: PathLike,
+    out: PathLike | None = None,
+    steps: int | None = None,
+    k: int | str | None = None,
+    frozen: bool | None = None,
+    compare: bool = False,
     data: DataConfig | Mapping[str, Any] | None = None,
+    backbone: BackboneConfig | Mapping[str, Any] | None = None,
+    method: TCMConfig | Mapping[str, Any] | None = None,
     mechanisms: StageOne | Mapping[str, Any] | None = None,
-    classifier: StageTwo | Mapping[str, Any] | None = None,
     seed: int = 0,
     device: Device = "auto",
+    report: bool = True,
     quiet: bool = False,
     **settings: Any,
 ) -> Classifier:
-    """Trains both stages of TCM (TCM Algorithm 1): mechanisms, counterfactuals and the classifier, which comes back.
+    """From two folders to a classifier: trains source only and TCM, chooses without target labels, returns the choice.
 
-    Calling it again with the same settings continues what was interrupted; a finished folder is only loaded.
+    Small images have both stages of TCM (TCM Algorithm 1). Photographs have no mechanisms by default, because
+    counterfactuals have not helped there so far; `k=4` asks for them. Photographs without a GPU get a linear classifier
+    and label propagation on pretrained features. Calling it again with the same settings continues what was
+    interrupted; a finished folder is only loaded.
 
     Args:
         source: Folder of labelled images, one subfolder per class.
         target: Folder of images to adapt to. Labels are not needed; class subfolders are used for evaluation only.
-        out: Folder for the result: `out/mechanisms` and `out/classifier`.
+        out: Folder for the result: a run for each method, predictions.csv, model.safetensors and the report. Default:
+            runs/SOURCE-to-TARGET.
+        steps: Training steps of each method. Default: from the number of images.
+        k: Number of mechanisms of stage 1; 0: no stage 1. Default: 4 for small images, 0 for photographs.
+        frozen: Do not train the backbone. Default: for photographs if there is no GPU.
+        compare: Also train the strongest rivals.
         data: Settings of `DataConfig`, such as {"size": 64}. Other forms of data take the place of `source` and
             `target`: {"benchmark": "digits"}, or list files.
-        mechanisms: Settings of stage 1, such as {"steps": 2000, "k": 4}.
-        classifier: Settings of stage 2, such as {"steps": 1000, "backbone": {"name": "resnet18"}}.
+        backbone: Settings of `BackboneConfig`, such as {"name": "resnet18"}.
+        method: Settings of TCM, such as {"rounds": 1}.
+        mechanisms: Settings of stage 1, such as {"steps": 2000}.
         seed: Every random choice follows from it.
         device: "auto" is the GPU if there is one.
+        report: Write report/index.html.
         quiet: Show no progress.
-        **settings: The other fields of `tcm.pipeline.FitConfig`.
+        **settings: The other fields of `tcm.pipeline.config.FitConfig`, such as `batch`.
     """
     from tcm.classifier.load import load_classifier
     from tcm.config import with_settings
-    from tcm.pipeline import FitConfig, fit_pipeline
+    from tcm.pipeline.config import FitConfig
+    from tcm.pipeline.fit import fit_pipeline
+    from tcm.pipeline.folder import default_out
+    from tcm.pipeline.plan import data_for_fit
 
-    data = _data_config(source, target, data)
-    nested = {"mechanisms": mechanisms, "classifier": classifier}
+    data = data_for_fit(_data_config(source, target, data))
+    nested = {"backbone": backbone, "method": method, "mechanisms": mechanisms}
     given = {name: value for name, value in nested.items() if value is not None}
-    given |= {"data": data, "seed": seed, "device": device}
-    config = with_settings(FitConfig.for_images(data.is_small), given | settings)
-    fitted = fit_pipeline(config, _folder("out", out), quiet)
-    return load_classifier(fitted.stages.classifier, device)
+    given |= {"data": data, "steps": steps, "k": k, "frozen": frozen, "compare": compare, "seed": seed}
+    config = with_settings(FitConfig.for_images(data.is_small), given | {"device": device} | settings)
+    folder = default_out(data) if out is None else _folder("out", out)
+    fitted = fit_pipeline(config, folder, quiet, say=lambda text: None if quiet else print(text, file=sys.stderr))
+    if report and fitted.task is not None:
+        from tcm.report import write_report
+        from tcm.report.mechanisms import Loaded
+
+        write_report(fitted.runs, folder / "report", Loaded(fitted.task, fitted.trained))
+    return load_classifier(fitted.model, device)
 
 
 def train(

@@ -16,14 +16,17 @@ from tcm.errors import InputError
 T = TypeVar("T")
 
 
-def to_json(config: Any) -> Any:
-    """The value as JSON types: dataclasses become objects, paths strings, and tuples lists."""
+def to_json(config: Any, names_only: bool = False) -> Any:
+    """The value as JSON types: dataclasses become objects, paths strings, and tuples lists.
+
+    With `names_only`, paths are reduced to their last part, for files that leave this machine.
+    """
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
+        return {field.name: to_json(getattr(config, field.name), names_only) for field in dataclasses.fields(config)}
     if isinstance(config, Path):
-        return str(config)
+        return config.name if names_only else str(config)
     if isinstance(config, tuple | list):
-        return [to_json(value) for value in config]
+        return [to_json(value, names_only) for value in config]
     return config
 
 

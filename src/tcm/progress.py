@@ -2,6 +2,9 @@
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 
 from rich.console import Console
@@ -12,16 +15,62 @@ LINE_EVERY = 10.0  # seconds between plain lines
 WIDE = 120  # columns of a terminal with room for everything
 
 
+class StageProgress:
+    """The stages of a longer work, such as a fit. Displays that open inside a stage say its number, and add the time
+    that is left of all stages."""
+
+    def __init__(self, seconds: Mapping[str, float]):
+        """`seconds` are estimates of how long each stage takes, by name and in their order."""
+        self.seconds, self.current = dict(seconds), ""
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Inside the block, this stage is the current one."""
+        self.current = name
+        token = _STAGES.set(self)
+        try:
+            yield
+        finally:
+            _STAGES.reset(token)
+
+    @property
+    def place(self) -> str:
+        """The number of the current stage: [2/5]."""
+        return f"[{[*self.seconds].index(self.current) + 1}/{len(self.seconds)}]"
+
+    @property
+    def later(self) -> float:
+        """The estimated seconds of all stages after the current one."""
+        return sum([*self.seconds.values()][[*self.seconds].index(self.current) + 1 :])
+
+
+# Which stages and which display the work of this thread belongs to.
+_STAGES: ContextVar[StageProgress | None] = ContextVar("stages", default=None)
+_OUTER: ContextVar["ProgressDisplay | None"] = ContextVar("outer", default=None)
+
+
 class ProgressDisplay:
-    """Shows `done` of `total` with rate, time left and a short text. Use it as a context manager."""
+    """Shows `done` of `total` with rate, time left and a short text. Use it as a context manager.
+
+    A display that opens while another is open is a further line below it, and quiet if the other is.
+    """
 
     def __init__(self, title: str, total: int, *, unit: str, done: int = 0, quiet: bool = False):
-        self.title, self.total, self.unit, self.quiet = title, total, unit, quiet
+        outer, self.stages = _OUTER.get(), _STAGES.get()
+        self.title = f"{self.stages.place} {title}" if self.stages else title
+        self.total, self.unit, self.quiet = total, unit, quiet or (outer is not None and outer.quiet)
         self.first, self.done, self.text = done, done, ""
         self.started = self.last_line = time.monotonic()
+        self._bar: Progress | None = outer._bar if outer else None
+        self._inner = outer is not None
+        if outer is None and not quiet:
+            self._open_bar()
+        if self._bar is not None:
+            self._task = self._bar.add_task(self.title, total=total, completed=done, rate="", text="")
+
+    def _open_bar(self) -> None:
         console = Console(stderr=True)
-        self._bar: Progress | None = None
-        if console.is_terminal and not quiet:
+        if console.is_terminal:
             # A narrow terminal cuts the short text first, then the end of a long title, and never the numbers.
             narrow = console.width < WIDE
             titles = Column(no_wrap=True, overflow="ellipsis", max_width=28 if narrow else None)
@@ -36,7 +85,6 @@ class ProgressDisplay:
                 console=console,
                 expand=True,
             )
-            self._task = self._bar.add_task(title, total=total, completed=done, rate="", text="")
 
     @property
     def rate(self) -> float:
@@ -48,26 +96,44 @@ class ProgressDisplay:
         self.done, self.text = done, self.text if text is None else text
         if self._bar is not None:
             rate = format_rate(self.rate, self.unit) if self.rate else ""
-            self._bar.update(self._task, completed=done, rate=rate, text=self.text)
+            text = "  ".join(filter(None, [self.left_of_all, self.text]))
+            self._bar.update(self._task, completed=done, rate=rate, text=text)
         elif not self.quiet and time.monotonic() - self.last_line >= LINE_EVERY:
             self._line()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until `total`; None before anything is done."""
+        return (self.total - self.done) / self.rate if self.rate else None
+
+    @property
+    def left_of_all(self) -> str:
+        """The time left of all stages, in words; empty if it is unknown, or this is the only or the last stage."""
+        if self.stages is None or self.left is None or not self.stages.later:
+            return ""
+        return f"{format_duration(self.left + self.stages.later)} left in all"
 
     def _line(self) -> None:
         self.last_line = time.monotonic()
         parts = [f"{self.title}: {self.done}/{self.total} {self.unit}s"]
-        if self.rate:  # otherwise the time left is unknown
-            parts += [format_rate(self.rate), f"{format_duration((self.total - self.done) / self.rate)} left"]
+        if self.left is not None:
+            parts += [format_rate(self.rate), f"{format_duration(self.left)} left"]
+        parts += filter(None, [self.left_of_all])
         print(", ".join([*parts, self.text] if self.text else parts), file=sys.stderr, flush=True)
 
     def __enter__(self) -> "ProgressDisplay":
-        if self._bar is not None:
+        self._token = _OUTER.set(self)
+        if self._bar is not None and not self._inner:
             self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
+        _OUTER.reset(self._token)
+        if self._bar is not None and self._inner:
+            self._bar.remove_task(self._task)
+        elif self._bar is not None:
             self._bar.stop()
         elif not self.quiet and kind is None and time.monotonic() - self.started > LINE_EVERY:
             self._line()

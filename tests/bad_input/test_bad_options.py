@@ -26,7 +26,7 @@ CASES = (
     Case("wrong choice", TRAIN + " --device gpu", ("--device", "'gpu'", "'cpu', 'cuda'"), absent="out"),
     Case("missing option", "train erm {folders} {small}", ("--out", "tcm train erm --help")),
     Case("option without its value", "train erm {folders} {small} --out", ("--out", "tcm train erm --help")),
-    Case("missing argument", "predict {run}", ("FOLDER", "Folder of images", "tcm predict --help")),
+    Case("missing argument", "predict {run}", ("IMAGES", "Folder of images", "tcm predict --help")),
     Case("report without runs", "report", ("no run folder", "name at least one")),
     *(
         Case(f"{name} of no runs", f"figure {name}", ("no run folder", "name at least one"))
@@ -67,6 +67,7 @@ CASES = (
     ),
     Case("crop above size", TRAIN + " --data.crop 64", ("--data.crop is 64", "side 32", "give 8 to 32"), absent="out"),
     Case("tiny size", TRAIN + " --data.size 4", ("--data.size is 4", "8 or more"), absent="out"),
+    Case("huge size", TRAIN + " --data.size 100000", ("--data.size is 100000", "give 4096 or less"), absent="out"),
     Case("negative rate", TRAIN + " --method.recipe.lr -1", ("--method.recipe.lr is -1.0", "0 or more"), absent="out"),
     Case("rate without number", TRAIN + " --method.recipe.lr nan", ("--method.recipe.lr is nan",), absent="out"),
     Case(

@@ -25,6 +25,9 @@ from support.mistakes import (
 )
 
 from tcm.cli.app import main
+from tcm.data.task import DataConfig
+from tcm.pipeline.folder import FitFolder
+from tcm.pipeline.plan import Plan
 
 
 def spoiled(file: str, change: Callable[[bytes], bytes], *, unfinished: bool = False) -> Prepare:
@@ -146,7 +149,6 @@ CASES = (
     Case("report on nothing", "report {here}/gone", ("/gone is not a folder", "name the folder of a run")),
     Case("predict an empty folder", "predict {run} {here}", ("holds no images (jpg", "give the folder")),
     Case("predict a missing folder", "predict {run} {here}/gone", ("/gone", "No such file", "check its name")),
-    Case("predict one image", "predict {run} {data}/Art/cup/0.jpg", ("0.jpg is a file", "give the folder")),
     Case(
         "predict bad images only",
         "predict {run} {here}",
@@ -223,9 +225,13 @@ def test_a_failed_prediction_leaves_the_old_table(world: World, capfd: pytest.Ca
 
 
 def test_the_folder_of_a_fit_stands_for_the_runs_inside(world: World, capfd: pytest.CaptureFixture[str]):
-    """As `tcm fit` leaves it, with the runs in classifier/ and mechanisms/."""
-    world.copy("fit/classifier")
+    """As `tcm fit` leaves it, with a run for each stage."""
+    world.copy("fit/erm")
     shutil.copytree(world.mechanisms, world.here / "fit" / "mechanisms")
+    plan = Plan(DataConfig(), ("erm",), False, 2, steps=2, batch=4, mechanism_steps=2, mechanism_batch=4, held_out=0.0)
+    FitFolder(world.here / "fit").start({}, plan)
+    assert "is not finished; repeat" in refusal(capfd, world.words("predict {here}/fit {data}/Art"))
+    FitFolder(world.here / "fit").finish("erm", "the only one")
     assert main(world.words("predict {here}/fit {data}/Art")) == 0
     inside = capfd.readouterr().out
     assert main(world.words("predict {run} {data}/Art")) == 0
@@ -234,8 +240,7 @@ def test_the_folder_of_a_fit_stands_for_the_runs_inside(world: World, capfd: pyt
     assert main(world.words("report {here}/fit")) == 0
     page = world.here / "fit" / "report" / "index.html"
     assert capfd.readouterr().out.strip().endswith(str(page))
-    assert all(f"{world.here}/fit/{name}" in page.read_text() for name in ("classifier", "mechanisms"))
-    assert f"name {world.here}/fit/classifier or " in refusal(capfd, world.words("figure mechanisms {here}/fit"))
+    assert all(f"{world.here}/fit/{name}" in page.read_text() for name in ("erm", "mechanisms"))
 
 
 def test_bad_images_are_left_out_of_a_prediction_and_named(world: World, capfd: pytest.CaptureFixture[str]):
@@ -248,11 +253,12 @@ def test_bad_images_are_left_out_of_a_prediction_and_named(world: World, capfd: 
     truncate(draw(folder / "cut.jpg"))
     bomb(folder / "bomb.png", 20_000)
     capfd.readouterr()
-    assert main(world.words("predict {run} {here}/new --csv {here}/x.csv")) == 0
+    assert main(world.words("predict {run} {here}/new --csv {here}/x.csv")) == 1
     said = capfd.readouterr()
     assert "2 images classified" in said.out
     lines = said.err.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
+    assert lines[-1] == "5 of 7 images could not be read"
     for name, reason in (
         ("empty.jpg", "0 bytes"),
         ("text.png", "not an image"),

@@ -17,7 +17,7 @@ TABLE = "table {here}/s.csv"
 CASES = (
     Case("table of nothing", "table", ("there are no results", "name at least one")),
     Case("table of a missing file", TABLE, ("/s.csv cannot be read (No such file", "name a CSV of results")),
-    Case("table of a folder", "table {here}", ("cannot be read (Is a directory)", "name a CSV of results")),
+    Case("table of a folder", "table {here}", ("has no results.csv", "name the folder of a suite")),
     Case("table of a run", "table {run}/config.json", ("config.json is not a CSV of results", "name another file")),
     Case("table of an empty file", TABLE, ("the stores have no results", "name a CSV"), write("s.csv", b"")),
     Case(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tcm.bench.config import SuiteConfig, SuiteMechanisms
+from tcm.bench.config import SuiteConfig
 from tcm.bench.finished import (
     SuiteRun,
     compared_pair,
@@ -93,7 +93,7 @@ def test_mechanisms_are_those_that_the_runs_of_a_task_used(tmp_path: Path):
 def test_the_usual_k_is_that_of_the_protocol_or_the_option():
     assert usual_k("digits", SuiteConfig()) == 4
     assert usual_k("imageclef-da", SuiteConfig()) == 5
-    assert usual_k("digits", SuiteConfig(mechanisms=SuiteMechanisms(k=3))) == 3
+    assert usual_k("digits", SuiteConfig(k=3)) == 3
 
 
 def test_rows_are_in_the_order_of_the_suite():

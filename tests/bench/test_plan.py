@@ -90,8 +90,10 @@ def test_the_whole_suite_of_the_digits():
 
 
 def test_everything_can_be_set():
-    mechanisms = SuiteMechanisms(steps=30, batch=6, k=3, lr=1e-4, warmup=5, crop=28)
-    config = SuiteConfig(methods="dann,tcm", seeds=1, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms)
+    mechanisms = SuiteMechanisms(steps=30, batch=6, lr=1e-4, warmup=5, crop=28)
+    config = SuiteConfig(
+        methods="dann,tcm", seeds=1, k=3, ks="", steps=40, batch=16, held_out=0.1, mechanisms=mechanisms
+    )
     settings = method_settings(small=True)
     settings = replace(settings, dann=replace(settings.dann, trade_off=0.5))
     first, second, third = plan_jobs("digits", config, settings, Path("/suite"))
@@ -132,7 +134,7 @@ def test_a_quick_suite_trains_a_twentieth_and_half_of_it_is_competition():
         ("digits", {"evaluate_every": 0}, "`evaluate_every` is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(steps=0)}, "mechanisms/digits/.*`mechanisms.steps` is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(batch=0)}, "`mechanisms.batch` is 0"),
-        ("digits", {"mechanisms": SuiteMechanisms(k=0)}, "`mechanisms.k` is 0"),
+        ("digits", {"k": 0}, "`k` is 0"),
         ("digits", {"mechanisms": SuiteMechanisms(lr=-1.0)}, "`mechanisms.lr` is -1.0"),
         ("digits", {"mechanisms": SuiteMechanisms(crop=40)}, "mechanisms/digits/.*`mechanisms.crop` is 40"),
         ("digits", {"methods": "tcm", "crop": 40}, "runs/digits/tcm.*: `crop` is 40"),
@@ -199,15 +201,13 @@ def test_a_cache_that_is_a_file_is_reported_before_any_run(tmp_path: Path):
 def test_distances_of_stage_1_are_measured_in_the_features_of_the_backbone():
     backbone = BackboneConfig("resnet18", pretrained=False)
     plain = SuiteConfig(methods="tcm", seeds=1, ks="", backbone=backbone)
-    for images, expected in ((0, WatchConfig()), (50, WatchConfig(50, backbone))):
+    for images, expected in ((0, BackboneConfig()), (50, backbone)):
         config = replace(plain, mechanisms=SuiteMechanisms(watch=images))
         watched = jobs("digits", config)["mechanisms/digits/paper-k4"].config
         assert isinstance(watched, MechanismsConfig)
-        assert watched.watch == expected
+        assert (watched.watch, watched.backbone) == (WatchConfig(images), expected)
     job = jobs("digits", plain)["mechanisms/digits/paper-k4"]
-    assert (
-        str(in_suite_fields(job, InputError("watch.backbone.weights", "is missing"))) == "`backbone.weights` is missing"
-    )
+    assert str(in_suite_fields(job, InputError("watch.images", "is 1"))) == "`mechanisms.watch` is 1"
     assert str(in_suite_fields(job, InputError("lower `bank.lr`"))) == "lower `mechanisms.lr`"
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from support.pages import Page
 
-from tcm.bench.config import SuiteConfig, SuiteMechanisms
+from tcm.bench.config import SuiteConfig
 from tcm.bench.figures import suite_figures
 from tcm.bench.finished import finished_runs
 from tcm.bench.report import rule_rows, settings_rows, write_suite_report
@@ -21,7 +21,7 @@ from tcm.results.table import result_tables
 from tcm.training.run_folder import Run, read_json
 
 FIGURES = ("accuracy-digits", "embedding-digits", "activation-digits", "mechanisms-digits")
-CONFIG = SuiteConfig(device="cpu", mechanisms=SuiteMechanisms(k=2))
+CONFIG = SuiteConfig(device="cpu", k=2)
 
 
 def rows_of(suite: Path) -> list[ResultRow]:

@@ -15,6 +15,7 @@ from support.tiny_suite import ended, repeated, suite
 from tcm.bench.config import SuiteConfig, method_settings
 from tcm.bench.runner import run_suite
 from tcm.classifier.selection import RULES
+from tcm.cli.app import main
 from tcm.cli.bench import run_benchmark
 from tcm.errors import InputError
 from tcm.training.files import lock
@@ -160,3 +161,14 @@ def test_a_gpu_that_is_not_there_is_refused_at_once(tmp_path: Path):
     with pytest.raises(InputError, match="no GPU is available here"):
         run_suite("digits", SuiteConfig(device="cuda"), method_settings(small=True), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_its_folder_stands_for_its_rows_and_runs(alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["table", str(alone)]) == 0
+    shown = capsys.readouterr().out
+    assert main(["table", str(alone / "results.csv")]) == 0
+    assert capsys.readouterr().out == shown
+    assert main(["figure", "accuracy", str(alone), "--out", str(tmp_path / "accuracy.png"), "-q"]) == 0
+    assert main(["figure", "k", str(alone), "--out", str(tmp_path / "k.png"), "-q"]) == 0
+    assert main(["table", str(tmp_path)]) == 2
+    assert "has no results.csv; name the folder of a suite" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """A finished run as a classifier, for images in every form."""
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from PIL import Image
 
 from tcm.classifier.evaluate import BATCH, probabilities
 from tcm.classifier.load import Classifier, classifier_folder, load_classifier
-from tcm.classifier.predict import predict_folder
+from tcm.classifier.predict import predict_folder, predictions_csv
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
@@ -143,11 +144,20 @@ def test_many_images_go_through_in_batches_and_in_order(classifier: Classifier, 
 
 
 def test_a_folder_is_predicted_as_by_the_command(run: Path, classifier: Classifier, folder: Path):
-    rows, bad = predict_folder(run, folder, "cpu", quiet=True)
+    found, bad = predict_folder(run, folder, "cpu", quiet=True)
     assert bad == []
-    assert [path for path, _, _ in rows] == ["a.png", "b/1.png", "b/2.png", "c.png", "d.png", "e.png"]
-    assert [name for _, name, _ in rows] == classifier.predict(folder).tolist()
-    assert [confidence for *_, confidence in rows] == classifier.predict_proba(folder).max(axis=1).tolist()
+    assert found.paths == ["a.png", "b/1.png", "b/2.png", "c.png", "d.png", "e.png"]
+    assert np.array_equal(found.probabilities, classifier.predict_proba(folder))
+    rows = list(csv.reader(predictions_csv(found).splitlines()))
+    assert [row[1] for row in rows[1:]] == classifier.predict(folder).tolist()
+
+
+def test_a_single_file_is_predicted(run: Path, classifier: Classifier, folder: Path):
+    found, bad = predict_folder(run, folder / "a.png", "cpu", quiet=True)
+    assert (found.paths, bad) == (["a.png"], [])
+    assert np.array_equal(found.probabilities, classifier.predict_proba(folder / "a.png"))
+    columns = list(csv.reader(predictions_csv(found, probabilities=True).splitlines()))
+    assert columns[0] == ["path", "class", "confidence", *classifier.classes]
 
 
 MISTAKES: dict[str, tuple[Any, str]] = {
@@ -198,7 +208,8 @@ def test_the_device_is_checked(run: Path):
 
 
 def test_the_classifier_of_a_fit_lies_below_its_folder(tmp_path: Path):
-    (tmp_path / "fit" / "classifier").mkdir(parents=True)
-    assert classifier_folder(tmp_path / "fit") == tmp_path / "fit" / "classifier"
-    assert classifier_folder(tmp_path / "fit" / "classifier") == tmp_path / "fit" / "classifier"
+    (tmp_path / "fit").mkdir()
+    (tmp_path / "fit" / "fit.json").write_text('{"chosen": "tcm"}')
+    assert classifier_folder(tmp_path / "fit") == tmp_path / "fit" / "tcm"
+    assert classifier_folder(tmp_path / "fit" / "tcm") == tmp_path / "fit" / "tcm"
     assert classifier_folder(tmp_path / "gone") == tmp_path / "gone"

@@ -19,13 +19,14 @@ from tcm.classifier.evaluate import predict_task, probabilities
 from tcm.classifier.selection import SCORES
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.cli.app import main
+from tcm.config import from_json
 from tcm.data.batch import Batch
 from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream, Strong
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
+from tcm.mechanisms.judgement import Judgement
 from tcm.mechanisms.load import load_mechanisms
-from tcm.mechanisms.usefulness import Distances
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Method
 from tcm.methods.tcm.paper import PaperConfig, PaperTCM
@@ -275,16 +276,23 @@ def test_mechanisms_that_do_not_bring_images_nearer_are_left_out(
 
     monkeypatch.setattr(Stream, "__init__", noted)
     assert train_classifier("tcm", config, run, quiet=True)
-    distances = Distances(**json.loads((run / "distances.json").read_text()))
-    assert len(distances.from_source) == len(distances.from_target) == K
+    judgement = from_json(Judgement, json.loads((run / "mechanisms.json").read_text()))
+    assert len(judgement.verdicts) == 2 * K
+    assert all(verdict.distance is not None for verdict in judgement.verdicts)
     assert seen[-1] is not None
-    assert seen[-1].mechanisms == distances.useful
-    # Without pretrained weights, and if it is not wanted, nothing is measured.
-    for number, (method, backbone) in enumerate(
-        ((config.method, BackboneConfig("small")), (dataclasses.replace(config.method, only_useful=False), pretrained))
-    ):
-        other, out = dataclasses.replace(config, method=method, backbone=backbone), tmp_path / str(number)
-        assert train_classifier("tcm", other, out, quiet=True)
-        assert not (out / "distances.json").exists()
-        assert seen[-1] is not None
-        assert seen[-1].mechanisms is None
+    assert seen[-1].mechanisms == judgement.used
+    # Without pretrained weights a network that learns the source images is asked.
+    random, out = dataclasses.replace(config, backbone=BackboneConfig("small")), tmp_path / "random"
+    assert train_classifier("tcm", random, out, quiet=True)
+    judgement = from_json(Judgement, json.loads((out / "mechanisms.json").read_text()))
+    assert judgement.recognised > 0.9
+    assert all(verdict.distance is None for verdict in judgement.verdicts)
+    assert seen[-1] is not None
+    assert seen[-1].mechanisms == judgement.used
+    # If it is not wanted, nothing is measured.
+    method, out = dataclasses.replace(config.method, only_useful=False), tmp_path / "all"
+    every = dataclasses.replace(config, method=method)
+    assert train_classifier("tcm", every, out, quiet=True)
+    assert not (out / "mechanisms.json").exists()
+    assert seen[-1] is not None
+    assert seen[-1].mechanisms is None

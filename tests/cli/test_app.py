@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.mistakes import draw_domain
 
 from tcm.bench.config import method_settings
 from tcm.cli.app import COMMANDS, main, parsed_call
@@ -80,11 +81,14 @@ SIZES = {
 
 
 @pytest.mark.parametrize(("data", "small"), SIZES.values(), ids=SIZES)
-def test_the_defaults_fit_the_size_of_the_images(data: list[str], small: bool):
+def test_the_defaults_fit_the_size_of_the_images(data: list[str], small: bool, tmp_path: Path):
     for name in ("tcm", "tcm-paper", "baseline"):
         assert config_of(f"train {name}", *data).method == METHODS[name].for_images(small)
-    fitted = config_of("fit", *data)
-    assert fitted.classifier.method == METHODS["tcm"].for_images(small)
+    folders = [] if "--data.benchmark" in data else [str(tmp_path / "photos"), str(tmp_path / "cliparts")]
+    for folder in folders:
+        draw_domain(Path(folder), side=100)
+    fitted = config_of("fit", *folders, *data)
+    assert fitted.method == METHODS["tcm"].for_images(small)
     assert fitted.mechanisms.bank == bank_config("paper", small)
     assert config_of("mechanisms", *data).bank == bank_config("paper", small)
 

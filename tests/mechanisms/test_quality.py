@@ -12,7 +12,6 @@ from tcm.mechanisms.bank import BankConfig, MechanismBank
 from tcm.mechanisms.digit_reader import digit_reader
 from tcm.mechanisms.distance import features, frechet, frechet_distance, single_and_combined, trained_backbone
 from tcm.mechanisms.pair import Side
-from tcm.mechanisms.usefulness import Distances, measure_distances, usefulness_remark
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
@@ -90,26 +89,6 @@ def test_what_lies_nearer_to_the_other_domain_has_the_smaller_distance(digits: T
         nothing, half, whole = found.transported[side]
         assert nothing == pytest.approx(found.untouched, rel=1e-3)
         assert found.untouched > 2 * half > 4 * whole
-
-
-def test_a_mechanism_is_useful_if_it_brings_images_nearer(digits: Task):
-    """Mechanism 0 makes images of the other domain, mechanism 1 leaves them as they are."""
-    source, target = (store.images for store in digits)
-    there, back = (other[torch.arange(len(own)) % len(other)] for own, other in ((source, target), (target, source)))
-    made = torch.stack([there, source], dim=1), torch.stack([back, target], dim=1)
-    found = measure_distances(FABRIC, digit_reader().backbone, digits, made, crop=32)
-    assert found.useful == ([0], [0])
-    assert found.from_source[0] < 0.1 * found.untouched
-    assert found.from_source[1] == pytest.approx(found.untouched)
-    assert found.from_target[1] == pytest.approx(found.untouched)
-
-
-def test_directions_without_a_useful_mechanism_are_named():
-    assert Distances(10.0, [8.9, 9.1], [20.0, 3.0]).useful == ([0], [1])
-    assert usefulness_remark(Distances(10.0, [8.9, 9.1], [20.0, 3.0])) == ""
-    assert "no mechanism brings target images nearer to the source:" in usefulness_remark(Distances(10.0, [1.0], [9.9]))
-    both = usefulness_remark(Distances(10.0, [9.5], [9.9]))
-    assert "source images nearer to the target or target images nearer to the source" in both
 
 
 def bank_of(critic_sees: str) -> MechanismBank:

@@ -276,15 +276,15 @@ def test_watching_needs_images_and_a_trained_network(tmp_path: Path, capsys: pyt
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), "--watch.images", "1"]) == 2
     assert "--watch.images is 1; give 2 or more" in capsys.readouterr().err
     assert not out.exists()
-    options = ["--watch.images", "4", "--watch.backbone.name", "resnet18", "--watch.backbone.no-pretrained"]
+    options = ["--watch.images", "4", "--backbone.name", "resnet18", "--backbone.no-pretrained"]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
     said = capsys.readouterr().err
-    assert "--watch.backbone.name is resnet18 with random weights" in said
-    assert "--watch.backbone.weights" in said
-    options = ["--watch.images", "4", "--watch.backbone.weights", str(tmp_path / "none.safetensors")]
+    assert "--backbone.name is resnet18 with random weights" in said
+    assert "--backbone.weights" in said
+    options = ["--watch.images", "4", "--backbone.weights", str(tmp_path / "none.safetensors")]
     assert main(["mechanisms", *OPTIONS, "-q", "--out", str(out), *options]) == 2
     said = capsys.readouterr().err
-    assert "error: --watch.backbone.weights" in said
+    assert "error: --backbone.weights" in said
     assert "none.safetensors" in said
     assert not (out / "config.json").exists()
 

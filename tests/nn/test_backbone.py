@@ -1,3 +1,6 @@
+import threading
+import urllib.error
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.errors import InputError
+from tcm.nn import backbone
 from tcm.nn.backbone import BackboneConfig
 
 WEIGHTS_SEED = 3
@@ -133,5 +137,34 @@ def test_weights_that_cannot_be_downloaded_name_both_remedies(monkeypatch: pytes
         raise OSError("no network\nat all")
 
     monkeypatch.setattr(timm, "create_model", offline)
+    monkeypatch.setattr(backbone, "require_hub", lambda _: None)
     with pytest.raises(InputError, match=r"no network\); .*`backbone\.weights`.*`backbone\.pretrained=False`"):
         BackboneConfig("resnet18").build()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_hub_that_cannot_be_reached_is_one_line_before_any_download(silent: bool, monkeypatch: pytest.MonkeyPatch):
+    ended = threading.Event()
+
+    def unreachable(*_: object, **__: object) -> None:
+        if silent:
+            ended.wait(60)
+        raise urllib.error.URLError(OSError(-2, "Name or service not known"))
+
+    monkeypatch.setattr(backbone.urllib.request, "urlopen", unreachable)
+    monkeypatch.setattr(backbone, "_in_hub_cache", lambda _: False)
+    monkeypatch.setattr(backbone, "HUB_TIMEOUT", 0.05 if silent else 30.0)
+    monkeypatch.setattr(timm, "create_model", lambda *_, **__: pytest.fail("a download was tried"))
+    reason = "no answer within" if silent else "Name or service not known"
+    with pytest.raises(InputError, match=rf"huggingface\.co cannot be reached: {reason}.*`backbone\.weights`"):
+        BackboneConfig("resnet18").build()
+    ended.set()
+
+
+def test_a_hub_that_answers_with_an_error_is_reached(monkeypatch: pytest.MonkeyPatch):
+    def refuses(*_: object, **__: object) -> None:
+        raise urllib.error.HTTPError("https://huggingface.co", 403, "Forbidden", Message(), None)
+
+    monkeypatch.setattr(backbone.urllib.request, "urlopen", refuses)
+    monkeypatch.setattr(backbone, "_in_hub_cache", lambda _: False)
+    backbone.require_hub("resnet18")

@@ -25,19 +25,19 @@ MECHANISMS = (
 OWN_MECHANISMS = MECHANISMS + "--data.source-dir {here}/Art --data.target-dir {data}/Clipart"
 
 
-def draw(file: Path, seed: int = 0) -> Path:
+def draw(file: Path, seed: int = 0, side: int = 40) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(file, format="PNG" if file.suffix == ".png" else "JPEG")
     return file
 
 
 def draw_domain(
-    folder: Path, classes: tuple[str, ...] = ("cup", "hat", "key"), each: int = 4, first_seed: int = 0
+    folder: Path, classes: tuple[str, ...] = ("cup", "hat", "key"), each: int = 4, first_seed: int = 0, side: int = 40
 ) -> Path:
     for index, name in enumerate(classes):
         for number in range(each):
-            draw(folder / name / f"{number}.jpg", seed=first_seed + 100 * index + number)
+            draw(folder / name / f"{number}.jpg", seed=first_seed + 100 * index + number, side=side)
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tcm.cli.app import main
 
 OPTIONS = ["digits", "--methods", "erm,tcm", "--seeds", "1", "--ks", "", "--steps", "4", "--device", "cpu"]
-OPTIONS += ["--mechanisms.k", "2", "--mechanisms.steps", "2", "--batch", "8"]
+OPTIONS += ["--k", "2", "--mechanisms.steps", "2", "--batch", "8"]
 
 
 def suite(out: Path, *more: str) -> subprocess.Popen[str]:

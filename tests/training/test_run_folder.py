@@ -135,3 +135,23 @@ def test_a_metrics_line_cut_off_by_a_crash_is_dropped(run: Run):
     run.forget_metrics_after(2)
     run.append_metrics({"step": 3})
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
+
+
+def test_another_number_of_steps_says_why_the_run_cannot_be_extended(tmp_path: Path):
+    run = Run(tmp_path / "run")
+    run.start({"steps": 600, "evaluate_every": 60})
+    run.release()
+    with pytest.raises(InputError, match=r"holds a run of 600 steps: .*cannot be extended; choose another `out`"):
+        Run(run.folder).start({"steps": 1200, "evaluate_every": 120})
+
+
+def test_the_backbone_of_stage_1_only_measures_and_may_change(tmp_path: Path):
+    for kind, changeable in (("mechanisms", True), ("", False)):
+        run = Run(tmp_path / f"run{kind}")
+        run.start({"kind": kind, "backbone": {"name": "small"}})
+        run.release()
+        if changeable:
+            Run(run.folder).start({"kind": kind, "backbone": {"name": "resnet18"}})
+        else:
+            with pytest.raises(InputError, match=r"backbone\.name"):
+                Run(run.folder).start({"kind": kind, "backbone": {"name": "resnet18"}})

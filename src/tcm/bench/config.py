@@ -82,8 +82,6 @@ class SuiteMechanisms:
     """Training steps. Default: the number of epochs in the paper; digits 200."""
     batch: int | None = None
     """Images of each domain in a step. Default: as in the authors' scripts."""
-    k: int | None = None
-    """Number of mechanisms. Default: as in the paper."""
     crop: int | None = None
     """Side of the training crops, in pixels. Default: as in stage 2."""
     lr: float | None = None
@@ -106,7 +104,11 @@ class SuiteConfig:
     methods: str = "all"
     """Methods, separated by commas: erm,dann,tcm."""
     seeds: int = 3
-    """Number of runs of each task and method. Their seeds are 0, 1, ..."""
+    """Number of runs of each task and method. Their seeds are `seed`, `seed` + 1, ..."""
+    seed: int = 0
+    """The first seed."""
+    k: int | None = None
+    """Number of mechanisms. Default: as in the paper."""
     ks: str | None = None
     """Further numbers of mechanisms for tcm, separated by commas. Default: none; digits 1,2,3,5,7,10."""
     quick: bool = False
@@ -119,6 +121,8 @@ class SuiteConfig:
     Office-Home, as far as they differ."""
     batch: int | None = None
     """Images of each domain in a step of stage 2. Default: 32, or as in the recipe."""
+    save_every: int = 500
+    """Steps between checkpoints."""
     evaluate_every: int | None = None
     """Steps between evaluations. Default: a tenth of the steps; digits a third."""
     held_out: float = 0.0

@@ -70,7 +70,7 @@ def in_order(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
 def usual_k(benchmark: str, config: SuiteConfig) -> int:
     """The number of mechanisms of a suite: of all methods but the Baseline, and without the further `ks`."""
     protocol = DIGITS_K if benchmark == DIGITS else PROTOCOLS[benchmark_named(benchmark).name].k
-    return with_default(config.mechanisms.k, protocol)
+    return with_default(config.k, protocol)
 
 
 def without_ablation(runs: Sequence[SuiteRun], k: int) -> list[SuiteRun]:

@@ -39,7 +39,7 @@ def plan_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> 
     tasks = suite_tasks(benchmark, config)
     jobs: dict[str, Job] = {}
     for task in tasks:
-        for seed in range(config.seeds):
+        for seed in range(config.seed, config.seed + config.seeds):
             for name in methods:
                 method: MethodConfig = getattr(settings, field_of(name))
                 for k in numbers_of_mechanisms(name, task, config, method):
@@ -56,7 +56,7 @@ def plan_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> 
 
 # The fields of a suite for those of stage 1. A suite has one learning rate for mechanisms and critics.
 STAGE_1_FIELDS = {
-    **{name: f"mechanisms.{name}" for name in ("k", "steps", "batch")},
+    **{name: f"mechanisms.{name}" for name in ("steps", "batch")},
     "data.crop": "mechanisms.crop",
     "bank.lr": "mechanisms.lr",
     "bank.critic_lr": "mechanisms.lr",
@@ -73,8 +73,8 @@ def in_suite_fields(job: Job, error: InputError) -> InputError:
         first, _, rest = field.partition(".")
         if first == "data" and rest in DATA_FIELDS:
             return rest
-        if first == "watch":
-            return rest
+        if field == "watch.images":
+            return "mechanisms.watch"
         return f"method.{field_of(job.method)}.{rest}" if first == "method" else field
 
     return error.renamed(rename)
@@ -86,7 +86,7 @@ def numbers_of_mechanisms(
     """The k of a method's runs: None without mechanisms; only the default method has several."""
     if not method.uses_counterfactuals:
         return [None]
-    usual = method.number_of_mechanisms or with_default(config.mechanisms.k, task.protocol.k)
+    usual = method.number_of_mechanisms or with_default(config.k, task.protocol.k)
     if name != DEFAULT:
         return [usual]
     more = DIGITS_KS if config.ks is None and task.data.is_digits else map(parse_k, split_list(config.ks or ""))
@@ -117,6 +117,7 @@ def jobs_of_run(
             steps=steps,
             batch=with_default(config.batch, settings.authors_batch if authors else 32),
             seed=seed,
+            save_every=config.save_every,
             evaluate_every=evaluate_every,
             held_out=config.held_out,
             backbone=config.backbone,
@@ -150,7 +151,9 @@ def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
             k=k,
             form=MECHANISMS,
             bank=bank,
-            watch=WatchConfig(chosen.watch, config.backbone if chosen.watch else BackboneConfig()),
+            save_every=config.save_every,
+            watch=WatchConfig(chosen.watch),
+            backbone=config.backbone if chosen.watch else BackboneConfig(),
             device=config.device,
             compile=config.compile,
         ),

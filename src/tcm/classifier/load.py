@@ -1,6 +1,5 @@
 """A finished run as a classifier: images in any form in, class names, probabilities and features out."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -16,7 +15,7 @@ from tcm.classifier.inputs import Images, Pixels, stored_pixels
 from tcm.classifier.train import Trained, load_trained
 from tcm.errors import explain_out_of_memory
 from tcm.training.device import make_fabric
-from tcm.training.run_folder import Run
+from tcm.training.run_folder import chosen_run
 
 predicting = explain_out_of_memory("predicting", "free some, or set `device=cpu`")
 
@@ -90,9 +89,8 @@ def load_classifier(run: Path, device: str = "auto") -> Classifier:
 
 
 def classifier_folder(run: Path) -> Path:
-    """The run's folder, or where a fit of both stages put its classifier below it."""
-    is_run = Run(run).exists or Run(run).finished
-    return run / "classifier" if os.path.isdir(run / "classifier") and not is_run else run
+    """The run's folder, or below the folder of a fit that of the run that it chose."""
+    return chosen_run(run)
 
 
 @predicting

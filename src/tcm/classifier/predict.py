@@ -1,8 +1,15 @@
-"""Predictions of a finished run for a folder of new images."""
+"""Predictions of a finished run for new images."""
 
-from collections.abc import Iterator
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tcm.classifier.inputs import Pixels, image_paths, read_pixels
 from tcm.classifier.load import load_classifier
@@ -10,18 +17,24 @@ from tcm.data.images import BadImage
 from tcm.data.reading import read_all
 from tcm.errors import InputError, printable
 
-Prediction = tuple[str, str, float]  # path, class, confidence
+
+class Predicted(NamedTuple):
+    """The predictions for some images."""
+
+    paths: Sequence[str]
+    classes: Sequence[str]  # names, in the order of the columns
+    probabilities: NDArray[np.float32]  # [n, classes]
 
 
 def predict_folder(
-    run: Path, folder: Path, device: str, quiet: bool, fast: bool = False
-) -> tuple[list[Prediction], list[tuple[str, str]]]:
-    """Path, class and confidence of every image below the folder; path and reason of every unreadable file.
+    run: Path, images: Path, device: str, quiet: bool, fast: bool = False
+) -> tuple[Predicted, list[tuple[str, str]]]:
+    """The predictions for an image file, or for every image below a folder; path and reason of every unreadable file.
 
     `fast` predicts from the image alone, without its counterfactuals.
     """
     classifier = load_classifier(run, device)
-    paths = image_paths(folder)
+    folder, paths = (images.parent, [images.name]) if os.path.isfile(images) else (images, image_paths(images))
     good: list[str] = []
     bad: list[tuple[str, str]] = []
 
@@ -36,8 +49,18 @@ def predict_folder(
                 yield found
         if not good:
             reason = bad[0][1]
-            raise InputError(f"none of the {len(bad)} images in {printable(folder)} can be read; the first: {reason}")
+            raise InputError(f"none of the {len(bad)} images in {printable(images)} can be read; the first: {reason}")
 
     found = classifier.probabilities(readable(), fast=fast)
-    names = [classifier.classes[guess] for guess in found.argmax(axis=1)]
-    return list(zip(good, names, found.max(axis=1).tolist(), strict=True)), bad
+    return Predicted(good, classifier.classes, found), bad
+
+
+def predictions_csv(found: Predicted, probabilities: bool = False) -> str:
+    """Path, class and confidence of every image as CSV; with `probabilities`, a column for each class follows."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["path", "class", "confidence", *(found.classes if probabilities else ())])
+    for path, row in zip(found.paths, found.probabilities, strict=True):
+        shares = [f"{share:.6f}" for share in row] if probabilities else []
+        writer.writerow([path, found.classes[row.argmax()], f"{row.max():.4f}", *shares])
+    return text.getvalue()

@@ -115,8 +115,8 @@ def scores(
     found = {
         "entropy": negative_entropy(target.probabilities),
         "information": information(target.probabilities),
-        # In float64: a GPU may round the factors of float32 products to 10 bits.
-        "snd": neighbourhood_density(target.probabilities.to(device, torch.float64)),
+        # In float64: a GPU may round the factors of float32 products to 10 bits. Apple's have no float64.
+        "snd": neighbourhood_density(target.probabilities.to("cpu" if device.type == "mps" else device, torch.float64)),
         "dev": embedded_validation(weights, errors),
         "source": 1 - float(errors.mean()),
     }

@@ -18,24 +18,27 @@ from tcm.classifier.evaluate import (
     counterfactual_variants,
     predict_images,
     predict_task,
-    run_in_batches,
 )
 from tcm.classifier.evaluation_files import write_evaluation
+from tcm.classifier.frozen_features import features_of_task, predict_features
 from tcm.classifier.selection import scores
 from tcm.config import from_json, to_json
 from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory
+from tcm.mechanisms.judgement import Judgement, judged
 from tcm.mechanisms.load import LoadedMechanisms, TrainedMechanisms, build_inverse, load_for_task
-from tcm.mechanisms.usefulness import Distances, measure_distances
+from tcm.mechanisms.measurements import IMAGES, measure
 from tcm.methods import METHODS, MethodConfig
+from tcm.methods.frozen import FrozenMethod
 from tcm.methods.method import Method, Problem, RecipeName, TargetImages, TaskFeatures
 from tcm.nn.backbone import Backbone, BackboneConfig
+from tcm.progress import ProgressDisplay
 from tcm.training.device import make_fabric
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
-from tcm.training.run_folder import Run
+from tcm.training.run_folder import Run, mechanisms_run
 
 M = TypeVar("M", bound=MethodConfig)
 
@@ -46,8 +49,8 @@ class TrainConfig(RunConfig, Generic[M]):
 
     method: M
     mechanisms: Path | None = None
-    """Folder of a finished tcm mechanisms run whose images tcm transport has written. Only methods that use
-    counterfactuals take it."""
+    """Folder of a finished tcm mechanisms run whose images tcm transport has written, or of a tcm fit. Only methods
+    that use counterfactuals take it."""
     steps: int | None = None
     """Training steps. Default: 10000, tcm and tcm-control 4000, tcm-release 15000, digits 600; 1 if nothing is
     trained."""
@@ -74,7 +77,7 @@ class TrainConfig(RunConfig, Generic[M]):
         crop = settled.data.view.crop
         backbone = self.backbone.resolved(small_images=settled.data.is_small)
         backbone.require_crop(crop)
-        mechanisms = self.mechanisms and Path(os.path.abspath(self.mechanisms.expanduser()))
+        mechanisms = self.mechanisms and mechanisms_run(Path(os.path.abspath(self.mechanisms.expanduser())))
         return dataclasses.replace(settled, backbone=backbone, mechanisms=mechanisms)
 
 
@@ -108,7 +111,7 @@ def train_classifier(
         return False
     try:
         task = task or load_task(config.data, quiet)
-        setup = set_up(config, run, fabric, task, trained)
+        setup = set_up(config, run, fabric, task, trained, quiet)
     except InputError:
         run.undo_start()
         raise
@@ -129,7 +132,8 @@ def train_classifier(
         quiet=quiet,
     )
     predictions = evaluator.last_predictions()
-    write_evaluation(run, name, task, predictions, config.schedule.steps, method.singular_values())
+    steps, singular_values = config.schedule.steps, method.singular_values()
+    write_evaluation(run, name, task, predictions, steps, singular_values, setup.held_out)
     save_classifier(run, name, config, setup)
     return True
 
@@ -137,6 +141,7 @@ def train_classifier(
 class Setup(NamedTuple):
     """Everything that a training run needs beside its config."""
 
+    config: TrainConfig[Any]
     task: Task
     mechanisms: LoadedMechanisms | None
     held_out: Tensor | None  # bool [n]: the source images that training does not see
@@ -144,7 +149,14 @@ class Setup(NamedTuple):
     method: Method
 
 
-def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, trained: TrainedMechanisms | None) -> Setup:
+def set_up(
+    config: TrainConfig[Any],
+    run: Run,
+    fabric: Fabric,
+    task: Task,
+    trained: TrainedMechanisms | None,
+    quiet: bool = False,
+) -> Setup:
     """Loads the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
     crop, inverse = config.data.view.crop, None
     mechanisms = load_for_task(config.mechanisms, task, crop, trained) if config.mechanisms else None
@@ -156,9 +168,9 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     torch.manual_seed(derived_seed(config.seed, "weights"))
     backbone = config.backbone.build()
-    useful = useful_mechanisms(config, run, fabric, task, mechanisms, backbone) if mechanisms else None
+    judgement = judge_mechanisms(config, run, fabric, task, mechanisms, backbone, quiet) if mechanisms else None
     transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals
-    stream = open_stream(config, task, fabric, transported, held_out, strong, useful)
+    stream = open_stream(config, task, fabric, transported, held_out, strong, judgement and judgement.used)
 
     def predict(method: Method) -> Tensor:
         return predict_images(fabric, method.answer, task.target.images, crop).probabilities
@@ -168,29 +180,40 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
 
     def task_features(network: Callable[[Tensor], Tensor]) -> TaskFeatures:
         used = slice(None) if held_out is None else ~held_out
-        source, target = (torch.cat([*run_in_batches(fabric, network, store.images, crop)]) for store in task)
+        source, target = features_of_task(fabric, network, task, config)
         return TaskFeatures(source[used], task.source.labels[used].to(source.device), target)
 
     target = TargetImages(len(task.target), predict, features)
     problem = Problem(len(task.source.classes), backbone, inverse, target, task_features)
-    return Setup(task, mechanisms, held_out, stream, config.method.build(problem))
+    return Setup(config, task, mechanisms, held_out, stream, config.method.build(problem))
 
 
-def useful_mechanisms(
-    config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, mechanisms: LoadedMechanisms, backbone: Backbone
-) -> tuple[list[int], list[int]] | None:
-    """The mechanisms that bring images of each domain nearer to the other one; None: all of them are used.
+def judge_mechanisms(
+    config: TrainConfig[Any],
+    run: Run,
+    fabric: Fabric,
+    task: Task,
+    mechanisms: LoadedMechanisms,
+    backbone: Backbone,
+    quiet: bool,
+) -> Judgement | None:
+    """Which mechanisms the run uses; None: all of them.
 
-    Features of random weights say nothing about images, so nothing is measured without pretrained weights. The run
-    notes the distances, so that a resumed run uses the same mechanisms.
+    Features of random weights say nothing about images, so without pretrained weights a small network is trained on
+    source images and asked instead. The run notes the judgement, so that a resumed run uses the same mechanisms.
     """
-    if not (config.method.only_useful_mechanisms and backbone.pretrained):
+    if not config.method.only_useful_mechanisms:
         return None
-    if run.distances() is None:
-        fabric.to_device(backbone.eval())
-        found = measure_distances(fabric, backbone, task, mechanisms.transported, config.data.view.crop)
-        run.note_distances(found._asdict())
-    return Distances(**(run.distances() or {})).useful
+    if run.judgement() is None:
+        network = backbone.eval() if backbone.pretrained else None
+        if network:
+            fabric.to_device(network)
+        total = sum(min(IMAGES, len(store)) for store in task) * (1 + mechanisms.transported[0].shape[1])
+        with ProgressDisplay("judging the mechanisms", total, unit="image", quiet=quiet) as display:
+            made, crop = mechanisms.transported, config.data.view.crop
+            found = measure(fabric, network, task, made, crop, mechanisms.winner, display.update)
+        run.note_judgement(to_json(judged(found)))
+    return from_json(Judgement, run.judgement(), str(run.judgement_file))
 
 
 class Evaluator:
@@ -203,12 +226,20 @@ class Evaluator:
     def __call__(self) -> dict[str, float]:
         """Accuracies of both domains, selection scores and the diagnostics of the method."""
         task, method = self.setup.task, self.setup.method
-        self.predictions = predict_task(self.fabric, method, task, self.crop)
+        self.predictions = self.predict()
         source, target = self.predictions
         metrics = accuracies("source", source.probabilities, task.source)
         metrics |= accuracies("target", target.probabilities, task.target)
         metrics |= scores(source, task.source.labels, target, self.setup.held_out, self.fabric.device)
         return metrics | method.diagnostics()
+
+    def predict(self) -> TaskPredictions:
+        """Predictions for both domains. Features that are never trained are not computed again."""
+        method, task = self.setup.method, self.setup.task
+        if not isinstance(method, FrozenMethod):
+            return predict_task(self.fabric, method, task, self.crop)
+        found = features_of_task(self.fabric, method.backbone, task, self.setup.config)
+        return TaskPredictions(*(predict_features(method, features) for features in found))
 
     def last_predictions(self) -> TaskPredictions:
         """The predictions of the trained method with all their variants.
@@ -217,7 +248,7 @@ class Evaluator:
         """
         method, mechanisms = self.setup.method.eval(), self.setup.mechanisms
         if self.predictions is None:  # an earlier process took the last step and was stopped right after it
-            self.predictions = predict_task(self.fabric, method, self.setup.task, self.crop)
+            self.predictions = self.predict()
         source, target = self.predictions
         variants = {**target.variants, **{name: found.cpu() for name, found in method.found_in_training().items()}}
         if mechanisms is not None and method.inverse is None:
@@ -241,7 +272,7 @@ def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
 
 def save_classifier(run: Run, name: str, config: TrainConfig[Any], setup: Setup) -> None:
     """Writes model.safetensors with all that `load_trained` needs."""
-    about = {"method_name": name, "config": to_json(config), "classes": setup.task.source.classes}
+    about = {"method_name": name, "config": to_json(config, names_only=True), "classes": setup.task.source.classes}
     if setup.mechanisms:
         about["k"] = len(setup.mechanisms.inverse)
     if setup.mechanisms and setup.method.inverse:
@@ -285,7 +316,7 @@ def load_trained(folder: Path) -> Trained:
     if name not in METHODS:
         known = ", ".join(METHODS)
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; the methods are {known}')
-    config = from_json(TrainConfig[METHODS[name]], about["config"], str(folder))
+    config = from_json(TrainConfig[METHODS[name]], Run(folder).config_of_model(about), str(folder))
     classes = tuple(about["classes"])
     inverse = build_inverse(about["k"], about["generator"], str(folder)) if "generator" in about else None
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))
@@ -300,6 +331,9 @@ def load_trained(folder: Path) -> Trained:
 def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dict[str, Any]:
     """Evaluates a finished run again on its own data, writes the result into its folder and returns it."""
     trained = load_trained(folder)
+    if not Run(folder).exists:
+        found = f"{folder} has a model but no config.json, so its images are unknown"
+        raise InputError(f"{found}; name the folder of its run, or use tcm predict")
     config = trained.config
     fabric = make_fabric(device, config.precision)
     fabric.to_device(trained.method)
@@ -309,6 +343,6 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new `out`")
     predictions = predict_task(fabric, trained.method, task, config.data.view.crop)
-    return write_evaluation(
-        Run(folder), trained.name, task, predictions, config.schedule.steps, trained.method.singular_values()
-    )
+    held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
+    steps, singular_values = config.schedule.steps, trained.method.singular_values()
+    return write_evaluation(Run(folder), trained.name, task, predictions, steps, singular_values, held_out)

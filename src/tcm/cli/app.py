@@ -29,8 +29,8 @@ COMMANDS = {
         "tcm.cli.data:pack_data",
     ),
     "fit": Command(
-        "Run both stages: train mechanisms, then the classifier with their counterfactuals.",
-        f"tcm fit {FOLDERS} --out runs/mine",
+        "From two folders to a classifier, its predictions and a report, in one command.",
+        "tcm fit photos cliparts",
         "tcm.cli.train:fit_command",
         adaptive=True,
     ),
@@ -75,6 +75,16 @@ COMMANDS = {
     "evaluate": Command("Evaluate a finished run again.", "tcm evaluate runs/a2c", "tcm.cli.runs:evaluate"),
     "predict": Command(
         "Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv", "tcm.cli.runs:predict"
+    ),
+    "estimate": Command(
+        "Estimate the target accuracy of finished runs without target labels.",
+        "tcm estimate runs/a2c",
+        "tcm.cli.estimate:estimate",
+    ),
+    "audit": Command(
+        "Label a random sample of target images on a local page: accuracy with an exact interval.",
+        "tcm audit runs/a2c --n 100",
+        "tcm.cli.estimate:audit",
     ),
     "figure mechanisms": Command(
         "Draw images and their counterfactuals; the winners are outlined.",

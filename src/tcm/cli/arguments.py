@@ -29,15 +29,18 @@ Runs = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
 ]
-ImageFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-CSVFiles = Annotated[
+Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+Stores = Annotated[
     tuple[Path, ...],
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="CSV [CSV ...]", help_behavior_hint="(required)"),
+    tyro.conf.arg(metavar="SUITE|CSV [SUITE|CSV ...]", help_behavior_hint="(required)"),
 ]
 Output = Annotated[Path, _OUTPUT]
 _NO_HINT = tyro.conf.arg(help_behavior_hint="")  # the text says what the default is
+SourceFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
+TargetFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET", help_behavior_hint="")]
 OptionalOutput = Annotated[Path | None, _OUTPUT, _NO_HINT]
+OptionalFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, _NO_HINT]
 OptionalText = Annotated[str | None, _NO_HINT]
 Quiet = Annotated[bool, tyro.conf.arg(aliases=("-q",))]

@@ -12,7 +12,8 @@ from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
 from tcm.bench.runner import run_suite
 from tcm.bench.tasks import suite_benchmark
-from tcm.cli.arguments import CSVFiles, OptionalInt, OptionalOutput, OptionalText, Output, Quiet
+from tcm.cli.arguments import OptionalInt, OptionalOutput, OptionalText, Output, Quiet, Stores
+from tcm.cli.folders import store_of
 from tcm.cli.messages import with_options
 from tcm.cli.show import require_writable
 from tcm.errors import InputError
@@ -94,7 +95,7 @@ def run_benchmark(
 
 
 def table(
-    stores: CSVFiles,
+    stores: Stores,
     benchmark: OptionalText = None,
     format: Format = "terminal",
     selection: str = "last",
@@ -105,7 +106,7 @@ def table(
     """Print results like the paper: one row per method, one column per task, mean ± standard deviation over seeds.
 
     Args:
-        stores: Files of results, such as results.csv in the folder of a suite.
+        stores: Folders of suites (tcm bench), or files of results such as their results.csv.
         benchmark: Benchmark to print, such as Office-Home. Default: one table per benchmark in the files.
         format: Format of the table.
         selection: Rule that selected the models. Results of the oracle are added in grey.
@@ -114,10 +115,10 @@ def table(
         quiet: Do not print where the table was written.
     """
     if not stores:
-        raise InputError("there are no results to print; name at least one CSV file of results")
+        raise InputError("there are no results to print; name at least one folder of a suite or CSV file of results")
     if out is not None:
         require_writable(out, "out")
-    tables = result_tables(in_order(read_rows(stores)), selection, benchmark, quoted)
+    tables = result_tables(in_order(read_rows(map(store_of, stores))), selection, benchmark, quoted)
     if out is not None:
         write_atomically(out, FORMATS[format](tables).encode())
         if not quiet:

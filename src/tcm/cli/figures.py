@@ -9,6 +9,7 @@ from tcm.analysis.curves import accuracy_curves, k_curves
 from tcm.analysis.embedding import embed_runs
 from tcm.analysis.grad_cam import compare_runs
 from tcm.cli.arguments import FirstRun, OptionalOutput, Output, Quiet, Run, Runs, SecondRun
+from tcm.cli.folders import classifiers_below
 from tcm.figures.activation import activation_figure
 from tcm.figures.curves import curves_figure
 from tcm.figures.embedding import embedding_figure
@@ -16,6 +17,7 @@ from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.svg import format_of, write_figure
 from tcm.mechanisms.gallery import run_galleries
 from tcm.training.device import Device
+from tcm.training.run_folder import chosen_run, mechanisms_run
 
 
 def write(draw: Callable[[], Figure], out: Path, quiet: bool) -> int:
@@ -33,12 +35,13 @@ def mechanisms(
     """Draw a few images of both domains and their counterfactuals (Figure 4). The winners are outlined in red.
 
     Args:
-        run: Folder of a finished run of tcm mechanisms.
+        run: Folder of a finished run of tcm mechanisms or tcm fit.
         out: File to write the figure to: png, svg or pdf. Default: mechanisms.png inside the run.
         images: Number of images of each domain.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
+    run = mechanisms_run(run)
     return write(
         lambda: mechanisms_figure(run_galleries(run, images, device, quiet)), out or run / "mechanisms.png", quiet
     )
@@ -56,13 +59,15 @@ def embedding(
     Both runs get the same images: at most 750 of each domain, of the first 15 classes.
 
     Args:
-        first: Folder of a finished run of tcm train.
+        first: Folder of a finished run of tcm train or tcm fit.
         second: Folder of another run on the same data.
         out: File to write the figure to: png, svg or pdf.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
-    return write(lambda: embedding_figure(embed_runs([first, second], device, quiet)), out, quiet)
+    return write(
+        lambda: embedding_figure(embed_runs([chosen_run(first), chosen_run(second)], device, quiet)), out, quiet
+    )
 
 
 def activation(
@@ -80,39 +85,42 @@ def activation(
     counterfactual.
 
     Args:
-        first: Folder of a finished run of tcm train.
+        first: Folder of a finished run of tcm train or tcm fit.
         second: Folder of another run on the same data.
         out: File to write the figure to: png, svg or pdf.
         images: Number of target images.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
-    return write(lambda: activation_figure(compare_runs([first, second], images, device, quiet)), out, quiet)
+    runs = [chosen_run(first), chosen_run(second)]
+    return write(lambda: activation_figure(compare_runs(runs, images, device, quiet)), out, quiet)
 
 
 def accuracy(runs: Runs, out: Output = Path("accuracy.png"), quiet: Quiet = False) -> int:
     """Draw target accuracy against training steps: one line per method, the mean over its seeds.
 
     Args:
-        runs: Folders of finished runs of tcm train, on the same data.
+        runs: Folders of finished runs of tcm train or tcm fit on the same data, or of a suite of tcm bench.
         out: File to write the figure to: png, svg or pdf.
         quiet: Print nothing.
     """
-    return write(lambda: curves_figure(accuracy_curves(runs), percent=True, up="target accuracy"), out, quiet)
+    return write(
+        lambda: curves_figure(accuracy_curves(classifiers_below(runs)), percent=True, up="target accuracy"), out, quiet
+    )
 
 
 def k(runs: Runs, out: Output = Path("k.png"), quiet: Quiet = False) -> int:
     """Draw target accuracy against the number of mechanisms k (Table 4, Figure 6).
 
     Args:
-        runs: Folders of finished runs of tcm train tcm with different k.
+        runs: Folders of finished runs of tcm train tcm with different k, or of a suite of tcm bench.
             Runs that differ only in k and the seed form one line.
         out: File to write the figure to: png, svg or pdf.
         quiet: Print nothing.
     """
 
     def draw() -> Figure:
-        curves = k_curves(runs)
+        curves = k_curves(classifiers_below(runs, method="tcm"))
         numbers = sorted({int(k) for line in curves.values() for k in line.at})
         along = "k, the number of mechanisms"
         return curves_figure(curves, percent=True, along=along, up="target accuracy, last iterate", ticks=numbers)

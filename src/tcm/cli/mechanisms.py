@@ -20,7 +20,7 @@ from tcm.mechanisms.transport import win_shares
 from tcm.mechanisms.usage import remarks
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import Device
-from tcm.training.run_folder import Run
+from tcm.training.run_folder import Run, mechanisms_run
 
 
 def mechanisms_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
@@ -98,12 +98,13 @@ def transport(
     """Write the counterfactuals of every image of both domains under all mechanisms of a run.
 
     Args:
-        run: Folder of a finished run of tcm mechanisms.
+        run: Folder of a finished run of tcm mechanisms or tcm fit.
         out: Folder for the counterfactuals. Repeat the command to continue. Default: transported, inside the run.
         batch: Number of images in a pass of the network. Default: as many as fit into memory, at most 256.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print only the result, no progress.
     """
+    run = mechanisms_run(run)
     out = out or run / "transported"
     if not transport_run(run, out, batch=batch, device=device, quiet=quiet):
         print(f"{out} is finished; nothing to do.")
@@ -124,13 +125,13 @@ def quality(
     """Measure how close the images that the mechanisms transport are to the other domain (Frechet distance).
 
     Args:
-        run: Folder of a finished run of tcm mechanisms.
+        run: Folder of a finished run of tcm mechanisms or tcm fit.
         backbone: Network whose features are compared. The built-in digits use their own network.
         images: Number of images of each domain. Compare only distances of the same number of images.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print only the result, no progress.
     """
-    Console().print(quality_table(run_quality(run, backbone, images, device, quiet)))
+    Console().print(quality_table(run_quality(mechanisms_run(run), backbone, images, device, quiet)))
     return 0
 
 

@@ -1,19 +1,16 @@
 """tcm evaluate, tcm predict and tcm report, which use finished runs; tcm cost."""
 
-import csv
-import io
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from tcm.analysis.cost import costs_notes, costs_table, count_costs
 from tcm.classifier.load import classifier_folder
-from tcm.classifier.predict import predict_folder
+from tcm.classifier.predict import predict_folder, predictions_csv
 from tcm.classifier.train import evaluate_run
-from tcm.cli.arguments import ImageFolder, OptionalOutput, Quiet, Run, Runs
+from tcm.cli.arguments import Images, OptionalOutput, Quiet, Run, Runs
+from tcm.cli.folders import runs_below
 from tcm.cli.show import require_writable, scores_table
 from tcm.errors import printable
 from tcm.nn.backbone import BackboneConfig
@@ -35,18 +32,20 @@ def evaluate(run: Run, device: Device = "auto", quiet: Quiet = False) -> int:
 
 def predict(
     run: Run,
-    folder: ImageFolder,
+    images: Images,
     csv: OptionalOutput = None,
+    probabilities: bool = False,
     fast: bool = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> int:
-    """Classify every image in a folder and its subfolders.
+    """Classify an image, or every image in a folder and its subfolders. Exits with 1 if some cannot be read.
 
     Args:
         run: Folder of a finished run of tcm train or tcm fit.
-        folder: Folder of images.
+        images: Folder of images, or one image file.
         csv: File to write the predictions to. Default: print them.
+        probabilities: Add the probabilities of all classes.
         fast: Predict from the image alone, without its counterfactuals: faster, and in general less accurate.
             The report of a run shows both accuracies. Methods without counterfactuals do not change.
         device: Device to compute on; auto: the GPU if there is one.
@@ -54,24 +53,18 @@ def predict(
     """
     if csv is not None:
         require_writable(csv, "csv")
-    rows, bad = predict_folder(classifier_folder(run), folder, device, quiet, fast)
+    found, bad = predict_folder(classifier_folder(run), images, device, quiet, fast)
+    text = predictions_csv(found, probabilities)
     if csv is None:
-        write_rows(sys.stdout, rows)
+        sys.stdout.write(text)
     else:
-        text = io.StringIO(newline="")
-        write_rows(text, rows)
-        write_atomically(csv, text.getvalue().encode("utf-8", "surrogateescape"))
-        print(f"{len(rows)} images classified in {csv}")
+        write_atomically(csv, text.encode("utf-8", "surrogateescape"))
+        print(f"{len(found.paths)} images classified in {csv}")
     for path, reason in bad:
         print(f"not classified: {printable(path)}: {reason}", file=sys.stderr)
-    return 0
-
-
-def write_rows(file: Any, rows: Sequence[tuple[str, str, float]]) -> None:
-    """Writes path, class and confidence as CSV."""
-    writer = csv.writer(file)
-    writer.writerow(["path", "class", "confidence"])
-    writer.writerows([path, name, f"{confidence:.4f}"] for path, name, confidence in rows)
+    if bad:
+        print(f"{len(bad)} of {len(found.paths) + len(bad)} images could not be read", file=sys.stderr)
+    return 1 if bad else 0
 
 
 def report(runs: Runs, out: OptionalOutput = None, quiet: Quiet = False) -> int:
@@ -85,17 +78,11 @@ def report(runs: Runs, out: OptionalOutput = None, quiet: Quiet = False) -> int:
     # Imported here, because only this command and the demo need the plotting library.
     from tcm.report import write_report
 
-    folders = [run for folder in runs for run in runs_inside(folder)]
+    folders = [run for folder in runs for run in runs_below(folder)]
     page = write_report(folders, out or (runs[0] / "report" if len(runs) == 1 else Path("report")))
     if not quiet:
         print(page)
     return 0
-
-
-def runs_inside(folder: Path) -> list[Path]:
-    """The folder of a run itself, or both runs in the output folder of `tcm fit`."""
-    classifier = classifier_folder(folder)
-    return [folder] if classifier == folder else [classifier, folder / "mechanisms"]
 
 
 def cost(backbone: BackboneConfig = BackboneConfig(), classes: int = 65, k: int = 4, quiet: Quiet = False) -> int:

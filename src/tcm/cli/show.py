@@ -9,8 +9,9 @@ from rich.table import Table
 
 from tcm.classifier.selection import collapse_warning
 from tcm.cli.app import with_options
+from tcm.config import from_json
 from tcm.errors import InputError, printable
-from tcm.mechanisms.usefulness import Distances, usefulness_remark
+from tcm.mechanisms.judgement import Judgement, remarks
 from tcm.methods.tcm.head_diagnostics import head_metrics, head_remarks
 from tcm.training.files import can_be_replaced
 from tcm.training.run_folder import Run, read_json
@@ -34,9 +35,11 @@ def print_remarks(run: Path) -> None:
     """Prints the problems of the run's predictions and of its causal head, one line each."""
     rows, classes = Run(run).metrics(), read_json(run / "evaluation.json")["classes"]
     found = head_metrics(rows)
-    distances = Run(run).distances()
-    unused = usefulness_remark(Distances(**distances)) if distances else ""
-    for remark in filter(None, [collapse_warning(rows, len(classes)), unused, *(head_remarks(found) if found else [])]):
+    noted = Run(run).judgement()
+    unused = remarks(from_json(Judgement, noted, str(run))) if noted else []
+    for remark in filter(
+        None, [collapse_warning(rows, len(classes)), *unused, *(head_remarks(found) if found else [])]
+    ):
         print(with_options(remark))
 
 

@@ -1,6 +1,9 @@
 """tcm train METHOD and tcm fit."""
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,11 +11,18 @@ import tyro
 from rich.console import Console
 
 from tcm.classifier.train import TrainConfig, train_classifier
-from tcm.cli.arguments import Output, Quiet
+from tcm.cli.arguments import OptionalOutput, Output, Quiet, SourceFolder, TargetFolder
+from tcm.cli.messages import with_options
 from tcm.cli.show import print_remarks, scores_table
+from tcm.data.task import DataConfig
+from tcm.errors import InputError
+from tcm.estimation.estimate import read_estimate
 from tcm.methods import METHODS
 from tcm.methods.method import RecipeName
-from tcm.pipeline import FitConfig, fit_pipeline
+from tcm.pipeline.config import FitConfig
+from tcm.pipeline.fit import PREDICTIONS, fit_pipeline
+from tcm.pipeline.folder import default_out
+from tcm.pipeline.plan import WITH_MECHANISMS, data_for_fit
 from tcm.training.run_folder import Run, read_json
 
 RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's
@@ -65,29 +75,78 @@ def train_method(name: str, config: TrainConfig[Any], out: Path, quiet: bool = F
 
 
 def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
-    """The command that runs both stages, with defaults that fit the arguments parsed so far."""
-    start = FitConfig.for_images(small=parsed is not None and parsed["config"].data.is_small)
+    """The command from two folders to a classifier, with defaults that fit the images."""
+    start = FitConfig()
+    if parsed is not None:
+        data = parsed["config"].data
+        with suppress(InputError):  # which the command itself will report
+            data = fit_data(data, parsed.get("source"), parsed.get("target"))
+        sides = DataConfig(size=data.size, crop=data.crop, shift=data.shift)
+        start = replace(FitConfig.for_images(data.is_small), data=sides)
 
-    def fit(out: Output, config: Annotated[FitConfig, tyro.conf.arg(name="")] = start, quiet: Quiet = False) -> int:
-        return fit_both_stages(config, out, quiet)
+    def fit(
+        source: SourceFolder = None,
+        target: TargetFolder = None,
+        out: OptionalOutput = None,
+        config: Annotated[FitConfig, tyro.conf.arg(name="")] = start,
+        probabilities: bool = False,
+        quiet: Quiet = False,
+    ) -> int:
+        """From two folders to a classifier: check the data, train source only and TCM, choose without target labels,
+        and write a report, the predictions and the model.
 
-    fit.__doc__ = documented("Train mechanisms, write their counterfactuals, and train a classifier with them (TCM).")
+        Small images (below 64 pixels): both stages, with mechanisms. Photographs: TCM without mechanisms, because
+        counterfactuals have not helped there so far; --k 4 asks for them. Photographs without a GPU: a linear
+        classifier and label propagation on pretrained features; --no-frozen trains the network.
+
+        Args:
+            source: Folder of labelled images, one subfolder per class.
+            target: Folder of images to adapt to, with or without class subfolders.
+            out: Folder for the result. Repeat the command to continue. Default: runs/SOURCE-to-TARGET.
+            probabilities: Write the probabilities of all classes into predictions.csv.
+            quiet: Print only the result, no progress.
+        """
+        data = fit_data(config.data, source, target)
+        return fit_folders(replace(config, data=data), out or default_out(data), probabilities, quiet)
+
     return fit
 
 
-def fit_both_stages(config: FitConfig, out: Path, quiet: bool = False) -> int:
-    """Runs both stages, or continues an interrupted run, and prints the result."""
+def fit_data(data: DataConfig, source: Path | None, target: Path | None) -> DataConfig:
+    """The data of a fit: the two folders of the command, or those of the options; with a size that suits the images."""
+    if (source is None) != (target is None):
+        raise InputError("one folder is given; give two: tcm fit SOURCE TARGET")
+    if source is not None and (data.benchmark or data.root or data.source_dir or data.source_list):
+        raise InputError("two folders are given and so are options of `data`; leave one of them out")
+    if source is not None:
+        data = replace(data, source_dir=source, target_dir=target)
+    elif not (data.benchmark or data.root or data.source_dir or data.source_list or data.target_list):
+        raise InputError("no data is given; name two folders: tcm fit SOURCE TARGET")
+    return data_for_fit(data)
+
+
+def fit_folders(config: FitConfig, out: Path, probabilities: bool = False, quiet: bool = False) -> int:
+    """Fits, or continues an interrupted fit, and prints the result."""
     from tcm.report import write_report
     from tcm.report.mechanisms import Loaded
 
-    stages, task, trained = fit_pipeline(config, out, quiet)
-    if task is None:
-        print(f"{out} is finished; nothing to do. tcm report {out} shows it.")
-        return 0
-    page = write_report([stages.classifier, stages.mechanisms], out / "report", Loaded(task, trained))
-    Console().print(scores_table([read_json(stages.classifier / "evaluation.json")]))
-    print_remarks(stages.classifier)
+    def say(text: str) -> None:
+        if not quiet:
+            print(with_options(text), file=sys.stderr)
+
+    fitted = fit_pipeline(config, out, quiet, probabilities=probabilities, say=say)
+    page = out / "report" / "index.html"
+    if fitted.task is not None or not page.exists():
+        page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))
+    summaries = [read_json(run / "evaluation.json") for run in fitted.runs if (run / "evaluation.json").exists()]
+    Console().print(scores_table(summaries))
+    for run in dict.fromkeys([fitted.model, *(run for run in fitted.runs if run.name == WITH_MECHANISMS)]):
+        print_remarks(run)
+    print(f"Chosen without target labels: {fitted.chosen} ({with_options(fitted.reason)})")
+    if estimated := read_estimate(fitted.model):
+        print(f"Estimated target accuracy: {estimated.sentence}")
     if not quiet:
-        print(f"The model: {Run(stages.classifier).model_file}; tcm predict {out} FOLDER classifies new images")
         print(f"The report: {page}")
+        print(f"The predictions: {out / PREDICTIONS}")
+        print(f"The model: {out / 'model.safetensors'}; tcm predict {out} FOLDER classifies new images")
     return 0

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -14,12 +15,16 @@ from tcm.data.domains import Domain, TargetLabels
 from tcm.data.folders import read_benchmark_folders, read_plain_folders
 from tcm.data.lists import read_lists
 from tcm.data.packing import open_or_pack
+from tcm.data.remarks import task_remarks
 from tcm.data.store import ImageStore, open_store, pack_arrays
 from tcm.errors import InputError, printable
 
 T = TypeVar("T")
 BUILT_IN = ("digits", "digits-ceiling")
 SMALL = 64  # pixels: smaller crops get small networks
+SMALLEST = 8  # pixels
+LARGEST = 4096  # pixels: a stored image of this side takes 50 MB
+HALVED = 4  # default crops are multiples: the networks of mechanisms halve images twice
 FORMS = (("root", "source", "target"), ("source_dir", "target_dir"), ("source_list", "target_list"))
 
 
@@ -48,9 +53,13 @@ class DataConfig:
     size: int | None = None
     """Side of the stored images, in pixels. Default: 256, digits 32."""
     crop: int | None = None
-    """Side of the crops for training and evaluation, in pixels. Default: 7/8 of the size, digits 32."""
+    """Side of the crops for training and evaluation, in pixels. Default: 7/8 of the size, as a multiple of 4; digits
+    32."""
     flip: bool | None = None
-    """Mirror half of the training images. Default: yes, digits no."""
+    """Mirror half of the training images. Default: yes, digits no; tcm fit asks the source images."""
+    gentle: bool | None = None
+    """Strong views with small turns and little cut off. Default: crops below 64 pixels only; tcm fit asks the source
+    images."""
     shift: int | None = None
     """How far a training crop may reach over the edge, in pixels. Default: 0, digits 2."""
     area: float | None = None
@@ -69,7 +78,8 @@ class DataConfig:
     def sides(self) -> tuple[int, int]:
         """The sides of stored images and of crops, with defaults filled in."""
         size = _or(self.size, 32 if self.is_digits else 256)
-        return size, _or(self.crop, size if self.is_digits else size * 7 // 8)
+        cut = max(size * 7 // 8 // HALVED * HALVED, SMALLEST)
+        return size, _or(self.crop, size if self.is_digits else cut)
 
     @property
     def is_small(self) -> bool:
@@ -98,11 +108,13 @@ class DataConfig:
             raise InputError("data.benchmark", f"{self.benchmark} needs no other data; {remedy}")
 
     def _require_sizes(self, size: int, crop: int, shift: int) -> None:
-        if size < 8 or (self.is_digits and size != digits.SIZE):
-            remedy = f"give {digits.SIZE}, the size of the digits" if self.is_digits else "give 8 or more"
+        if not SMALLEST <= size <= LARGEST or (self.is_digits and size != digits.SIZE):
+            usual = f"give {SMALLEST} or more" if size < SMALLEST else f"give {LARGEST} or less"
+            remedy = f"give {digits.SIZE}, the size of the digits" if self.is_digits else usual
             raise InputError("data.size", f"is {size}; {remedy}")
-        if not 8 <= crop <= size:
-            raise InputError("data.crop", f"is {crop}, but images are stored with side {size}; give 8 to {size}")
+        if not SMALLEST <= crop <= size:
+            found = f"is {crop}, but images are stored with side {size}"
+            raise InputError("data.crop", f"{found}; give {SMALLEST} to {size}")
         if not 0 <= shift < crop:
             raise InputError("data.shift", f"is {shift}; give 0 to {crop - 1}")
         if self.area is not None and not 0 < self.area <= 1:
@@ -160,6 +172,8 @@ def load_task(config: DataConfig, quiet: bool = False) -> Task:
         open_or_pack(domain, config.size, cache, on_bad_image=config.on_bad_image, quiet=quiet)
         for domain in read_domains(config)
     )
+    for remark in task_remarks(source, target):
+        warnings.warn(remark, UserWarning, stacklevel=2)
     return Task(source, target)
 
 

@@ -1,8 +1,6 @@
 """Measures whether transported digits can still be read, with a network that no method sees."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +17,7 @@ from tcm.mechanisms.disentanglement import Transport
 from tcm.mechanisms.pair import SIDES, Side, opposite
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.heads import classifier
+from tcm.training.source_probe import one_thread
 
 TRAINING, HELD_OUT = slice(0, None, 2), slice(1, None, 2)  # of the images of each domain
 COPIES = 8  # training images of each digit, each in another style
@@ -74,17 +73,6 @@ def digit_reader() -> DigitReader:
     a change of colour alone would count as a lost digit.
     """
     return copy.deepcopy(_train_reader())
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Runs on one thread: the number of threads changes the rounding of sums, and training amplifies this."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """How close transported images come to the other domain: Frechet distances in the features of a network."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -36,17 +36,10 @@ class WatchConfig:
 
     images: int = 0
     """Images of each domain to measure. 0: no distances."""
-    backbone: BackboneConfig = field(default_factory=BackboneConfig)
-    """The network whose features are compared. Digits: a network of their own."""
 
-    def build(self, data: DataConfig) -> Backbone | None:
-        """The network, or None if nothing is to be measured."""
-        if not self.images:
-            return None
-        try:
-            return comparison_network(self.backbone, data)
-        except InputError as error:
-            raise error.renamed(lambda name: f"watch.{name}" if name.startswith("backbone.") else name) from error
+    def build(self, backbone: BackboneConfig, data: DataConfig) -> Backbone | None:
+        """The network whose features are compared, or None if nothing is to be measured."""
+        return comparison_network(backbone, data) if self.images else None
 
     def require_usable(self) -> None:
         """An error if the number of images cannot be used."""
@@ -175,7 +168,7 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
     Exact for the fitted Gaussians, also if n <= d and the covariances do not have full rank. As an estimate for the
     true distributions it is too large, and more so for fewer images: compare only distances of equally many images.
     """
-    a, b = a.double(), b.double()
+    a, b = ((part.cpu() if part.device.type == "mps" else part).double() for part in (a, b))  # Apple's have no float64
     root_a, root_b = covariance_root(a), covariance_root(b)
     # The eigenvalues of C_a C_b are the squared singular values of this product, so no covariance is computed.
     cross = torch.linalg.svdvals(root_a @ root_b.T).sum()

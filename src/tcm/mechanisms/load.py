@@ -31,6 +31,7 @@ class LoadedMechanisms(NamedTuple):
     inverse: FrozenGenerators  # M_1^-1 to M_k^-1, on the CPU
     generator: GeneratorConfig
     weights: str  # a hash of the mechanisms
+    winner: tuple[Tensor, Tensor] | None  # int64 [n], who won each image; None if mechanisms do not compete
 
 
 def load_mechanisms(folder: Path) -> TrainedMechanisms:
@@ -38,7 +39,7 @@ def load_mechanisms(folder: Path) -> TrainedMechanisms:
     tensors, about = Run(folder).load_model()
     if about.get("kind") != KIND:
         raise InputError(f"{printable(folder)} holds no mechanisms; name the folder (`out`) of a tcm mechanisms run")
-    config = from_json(MechanismsConfig, about["config"], str(folder))
+    config = from_json(MechanismsConfig, Run(folder).config_of_model(about), str(folder))
     try:
         bank = config.bank.build(about["k"], config.data.view.crop, config.schedule.steps, len(about["classes"]))
         bank.load_weights(tensors)
@@ -59,11 +60,13 @@ def load_for_task(folder: Path, task: Task, crop: int, trained: TrainedMechanism
     sides = sides_in_training(folder, task)
     weights = weights_hash(folder)
     source, target = (
-        open_counterfactuals(folder / "transported" / side, store, bank.k, weights, folder).images
+        open_counterfactuals(folder / "transported" / side, store, bank.k, weights, folder)
         for side, store in zip(sides, task, strict=True)
     )
+    competes = config.bank.assignment == "competition" and bank.k > 1
+    winner = (source.winner, target.winner) if competes else None
     inverse = FrozenGenerators(pair.network(sides[0]) for pair in bank.pairs())
-    return LoadedMechanisms((source, target), inverse, config.bank.generator, weights)
+    return LoadedMechanisms((source.images, target.images), inverse, config.bank.generator, weights, winner)
 
 
 def build_inverse(k: int, generator: dict[str, Any], where: str) -> FrozenGenerators:

@@ -14,6 +14,7 @@ from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.distance import Watch, WatchConfig
 from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.usage import UsageCounter
+from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.training.device import free_memory
@@ -80,6 +81,8 @@ class MechanismsConfig(RunConfig):
     changes one factor. Images below 64 pixels have small networks."""
     bank: BankConfig = field(default_factory=BankConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    """The network whose features `watch` compares. Digits: a network of their own."""
 
     @property
     def initial_k(self) -> int:
@@ -111,7 +114,7 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
         return False
     try:
         require_room(config, free_memory(fabric.device))
-        network = config.watch.build(config.data)
+        network = config.watch.build(config.backbone, config.data)
         task = task or load_task(config.data, quiet)
         run.require_inputs([store.fingerprint for store in task])
         stream = open_stream(config, task, fabric)
@@ -142,7 +145,8 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
         quiet=quiet,
     )
     domains = [store.name for store in task]
-    about = {"kind": KIND, "config": to_json(config), "k": bank.k, "domains": domains, "classes": list(classes)}
+    settings = to_json(config, names_only=True)
+    about = {"kind": KIND, "config": settings, "k": bank.k, "domains": domains, "classes": list(classes)}
     # The saved mechanisms are numbered from 0. `numbers` are their numbers in the metrics, from before any was dropped.
     run.save_model(bank.weights(), {**about, "numbers": bank.active})
     return True

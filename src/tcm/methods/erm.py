@@ -6,12 +6,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Method, MethodConfig
+from tcm.methods.frozen_erm import FrozenERM
+from tcm.methods.method import Method, MethodConfig, Problem
 
 
 @dataclass(frozen=True)
 class ERMConfig(MethodConfig):
     """ERM (source only): a classifier that is trained on source images alone, without adaptation."""
+
+    frozen: bool = False
+    """Fit only a linear classifier, to the features of the pretrained backbone, in one step."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the method trains a network."""
+        return not self.frozen
+
+    def build(self, problem: Problem) -> Method:
+        """The method that trains, or the frozen one."""
+        return FrozenERM(problem, self) if self.frozen else ERM(problem, self)
 
 
 class ERM(Method, config=ERMConfig):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
-from tcm.methods.method import Answer, Method, MethodConfig, Problem
+from tcm.methods.frozen import FrozenMethod
+from tcm.methods.method import Answer, MethodConfig, Problem
 from tcm.methods.tcm.centroids import CentroidClassifier
 from tcm.nn.label_propagation import PropagationConfig, confidence, propagated_labels
 from tcm.nn.losses import in_single
@@ -42,11 +42,15 @@ class Propagation:
         """Labels all target images by the features of this network, which must be in evaluation mode."""
         assert self.task_features is not None, "there are no images"
         source, labels, target = self.task_features(network)
-        found = propagated_labels(source, labels, target, self.classes, self.config)
+        if target.device.type == "mps":  # which has no sparse matrices
+            given = (source.cpu(), labels.cpu(), target.cpu())
+            found = propagated_labels(*given, self.classes, self.config).to(target.device)
+        else:
+            found = propagated_labels(source, labels, target, self.classes, self.config)
         return LabelledTarget(found, in_single(target))
 
 
-class FrozenA2LP(Method):
+class FrozenA2LP(FrozenMethod):
     """Label propagation in the first step, on the features of the backbone, and then its class centroids."""
 
     training_only = ("propagated",)
@@ -54,37 +58,30 @@ class FrozenA2LP(Method):
 
     def __init__(self, problem: Problem, config: MethodConfig, propagation: PropagationConfig):
         super().__init__(problem, config)
-        del self.bottleneck, self.classifier
-        self.backbone.requires_grad_(False)
         self.propagation = Propagation(problem, propagation)
         self.centroids = CentroidClassifier(problem.classes, problem.backbone.features)
         self.register_buffer("propagated", self.propagation.no_labels)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the target images are labelled."""
+        return self.centroids.fitted
+
+    def fit(self) -> None:
+        """Labels all target images."""
+        assert self.propagated is not None
+        found = self.propagation(self.backbone)
+        self.propagated.copy_(found.probabilities)
+        self.centroids.fit(found.features, found.probabilities)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """How uncertain the propagated labels are. Nothing minimises it."""
         assert self.propagated is not None
         return {"uncertainty": 1 - confidence(self.propagated).mean()}
 
-    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
-        """Labels all target images if this is the first step. Later steps change nothing."""
-        assert self.propagated is not None
-        if not self.centroids.fitted:
-            self.eval()
-            found = self.propagation(self.backbone)
-            self.propagated.copy_(found.probabilities)
-            self.centroids.fit(found.features, found.probabilities)
-            self.train()
-        return self.losses(batch, progress)
-
-    def features(self, images: Tensor) -> Tensor:
-        """The features of the backbone: [batch, features]."""
-        return in_single(self.backbone(images))
-
-    def answer(self, images: Tensor) -> Answer:
+    def answer_of(self, features: Tensor) -> Answer:
         """The cosines with the class centroids; before the first step they are all 0."""
-        features = self.features(images)
-        with torch.autocast(features.device.type, enabled=False):
-            return Answer(self.centroids(features), features)
+        return Answer(self.centroids(features), features)
 
     def found_in_training(self) -> dict[str, Tensor]:
         """The propagated labels."""

@@ -88,7 +88,7 @@ class MethodConfig:
 
     @property
     def only_useful_mechanisms(self) -> bool:
-        """Whether strong views use only the mechanisms that bring images nearer to the other domain."""
+        """Whether strong views use only the mechanisms that pass the judgement (`tcm.mechanisms.judgement`)."""
         return False
 
     @property

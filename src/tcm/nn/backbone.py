@@ -2,6 +2,11 @@
 
 import dataclasses
 import difflib
+import os
+import queue
+import threading
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ from torch import Tensor, nn
 from tcm.errors import InputError, printable
 
 DEFAULT = "resnet50.tv_in1k"
+HUB_TIMEOUT = 4.0  # seconds until a server that does not answer counts as out of reach
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -189,14 +195,68 @@ def _pretrained_config(name: str) -> Any:
 def _timm_network(name: str, download: bool) -> nn.Module:
     import timm
 
+    if download:
+        require_hub(name)
     try:
         return timm.create_model(name, pretrained=download, num_classes=0)
     except (OSError, RuntimeError, ValueError) as error:
         if not download:
             raise
-        reason = str(error).splitlines()[0][:120]
-        remedy = "set `backbone.weights` to a file, or `backbone.pretrained=False` to start from random weights"
-        raise InputError(f"the pretrained weights of {name} could not be downloaded ({reason}); {remedy}") from error
+        raise _not_downloaded(name, str(error).splitlines()[0][:120]) from error
+
+
+def require_hub(name: str) -> None:
+    """An error within seconds if pretrained weights must be downloaded, and their server cannot be reached.
+
+    Without this the downloading library tries again and again, for minutes.
+    """
+    about = _pretrained_config(name)
+    if about is None or not about.has_weights or _in_hub_cache(about):
+        return
+    address, answers = _hub_address(about), queue.SimpleQueue[str | None]()
+    # In a thread: a name server that does not answer has no timeout of its own.
+    threading.Thread(target=lambda: answers.put(_unreachable(address)), daemon=True).start()
+    try:
+        reason = answers.get(timeout=HUB_TIMEOUT)
+    except queue.Empty:
+        reason = f"no answer within {HUB_TIMEOUT:.0f} s"
+    if reason:
+        raise _not_downloaded(name, f"{address.split('/')[2]} cannot be reached: {reason}")
+
+
+def _unreachable(address: str) -> str | None:
+    """Why the server does not answer; None if it does, with whatever status."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
+            return None
+    except urllib.error.HTTPError:
+        return None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return str(getattr(reason, "strerror", None) or reason)
+
+
+def _hub_address(about: Any) -> str:
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT if about.hf_hub_id or not about.url else about.url
+
+
+def _in_hub_cache(about: Any) -> bool:
+    """Whether the weights were downloaded before."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE or about.file:
+        return True  # nothing will be downloaded: what is missing is an error at once
+    if not about.hf_hub_id:
+        return os.path.exists(os.path.join(torch.hub.get_dir(), "checkpoints", os.path.basename(about.url)))
+    names = ("model.safetensors", "pytorch_model.bin")
+    return any(isinstance(try_to_load_from_cache(about.hf_hub_id, file), str) for file in names)
+
+
+def _not_downloaded(name: str, reason: str) -> InputError:
+    remedy = "set `backbone.weights` to a file, or `backbone.pretrained=False` to start from random weights"
+    return InputError(f"the pretrained weights of {name} could not be downloaded ({reason}); {remedy}")
 
 
 def _opened(file: Path) -> safe_open:

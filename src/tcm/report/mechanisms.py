@@ -100,7 +100,7 @@ def mechanisms_view(record: Record, name: str, loaded: Loaded = Loaded()) -> Mec
 
 
 def _galleries(folder: Path, loaded: Loaded) -> tuple[list[Gallery], Disentanglement | None]:
-    config = from_json(MechanismsConfig, Run(folder).about_model()["config"], str(folder))
+    config = from_json(MechanismsConfig, Run(folder).config_of_model(Run(folder).about_model()), str(folder))
     task = loaded.task or load_task(config.data, quiet=True)
     try:
         shown = stored_galleries(folder, task, IMAGES)

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 
 from tcm.errors import InputError
 
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 
@@ -21,12 +21,26 @@ def require_device(device: str) -> None:
         raise InputError("device", f'is "{device}"; give one of {", ".join(get_args(Device))}')
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device", "is cuda, but no GPU is available here; give cpu or auto")
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise InputError("device", "is mps, but this is no Apple computer with a GPU; give cpu or auto")
+
+
+def accelerator_of(device: str) -> str:
+    """cuda, mps or cpu: the device itself, or for auto the best one that there is."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def has_accelerator(device: str) -> bool:
+    """Whether a run on this device uses a GPU."""
+    return accelerator_of(device) != "cpu"
 
 
 def make_fabric(device: str, precision: str) -> Fabric:
     """Lightning Fabric on this device, in this precision."""
     require_device(device)
-    accelerator = "cuda" if torch.cuda.is_available() and device != "cpu" else "cpu"
+    accelerator = accelerator_of(device)
     if precision == "auto":
         precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
@@ -38,7 +52,7 @@ def make_fabric(device: str, precision: str) -> Fabric:
 
 
 def free_memory(device: torch.device) -> float:
-    """Free bytes of a GPU, or all bytes of the machine; infinity if the system does not say."""
+    """Free bytes of a GPU, or all bytes of the machine, which Apple's GPUs share; infinity if they are unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if not hasattr(os, "sysconf"):  # Windows

@@ -23,7 +23,7 @@ class LossMeter:
         self.sums: dict[str, Tensor] = {}
         self.finite: dict[int, tuple[list[str], Tensor]] = {}  # by step, the losses' names and whether each is finite
         self.steps = self.images = 0
-        self.started = _now(self.device)
+        self.started = time_on(self.device)
 
     def add(self, step: int, losses: dict[str, Tensor], images: int) -> None:
         """Adds the losses of one step."""
@@ -41,16 +41,19 @@ class LossMeter:
         if bad >= 0:
             terms = ", ".join(name for name, finite in zip(*self.finite[bad], strict=True) if not finite)
             raise diverged(run, learner, f"the loss is not finite at step {bad + 1} ({terms})")
-        seconds = max(_now(self.device) - self.started, 1e-9)
+        seconds = max(time_on(self.device) - self.started, 1e-9)
         # A learner may report more than losses: a name with a slash, such as wins/source/0, is used as it is.
         row = {name if "/" in name else f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}
         row |= {"images_per_second": self.images / seconds, "seconds": seconds}
         return row
 
 
-def _now(device: torch.device) -> float:
+def time_on(device: torch.device) -> float:
+    """The time in seconds, when all that was sent to the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
     return time.perf_counter()
 
 

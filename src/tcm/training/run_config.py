@@ -10,8 +10,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.config import to_json
+from tcm.data.samples import strength_of
 from tcm.data.stream import Stream, Strong
-from tcm.data.strong_views import PHOTOGRAPHS, SMALL_IMAGES
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.training.device import Device, Precision, make_fabric
@@ -114,7 +114,7 @@ def open_stream(
     counterfactual, by one of the `useful` mechanisms of each domain."""
     strong = None
     if strong_counterfactuals is not None:
-        strong = Strong(SMALL_IMAGES if config.data.is_small else PHOTOGRAPHS, strong_counterfactuals, useful)
+        strong = Strong(strength_of(config.data), strong_counterfactuals, useful)
     options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
     return Stream(*task, **options, transported=transported, held_out=held_out, strong=strong)
 

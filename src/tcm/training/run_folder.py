@@ -1,11 +1,12 @@
-"""A run folder: config.json, inputs.json, distances.json, metrics.jsonl, state.pt, model.safetensors, environment.json.
+"""A run folder: its settings, inputs, metrics, checkpoint and model; docs/run-folder.md lists the files.
 
 Every file is written whole or not at all. Only metrics.jsonl grows: a row that was cut off is not read.
 """
 
 import io
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tcm.errors import InputError, printable
 from tcm.training.environment import environment
 from tcm.training.files import holds_files, lock, make_folder, write_atomically
 
+FIT_FILE = "fit.json"  # marks the folder of a fit, which has several runs below it
 FORMAT = 3  # of run folders; with another number, older folders are refused
 WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
 # Settings that do not change the result: a run may be continued with other values of these.
@@ -31,9 +33,9 @@ CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "watch"}
 IGNORED_KEYS = {*CHANGEABLE_KEYS, "compile", "log_every"}
 
 
-def is_changeable(key: str) -> bool:
+def is_changeable(key: str, others: Collection[str] = ()) -> bool:
     """Whether a run may be continued with another value of this setting, or of the group that it belongs to."""
-    return key in CHANGEABLE_KEYS or key.split(".")[0] in CHANGEABLE_KEYS
+    return any(name in CHANGEABLE_KEYS or name in others for name in (key, key.split(".")[0]))
 
 
 def read_json(file: Path) -> Any:
@@ -48,9 +50,35 @@ def read_json(file: Path) -> Any:
 
 
 def run_to_name(folder: Path) -> str:
-    """What to give instead of a folder that is not of a run; the `out` of tcm fit holds two runs."""
-    inside = [folder / name for name in ("classifier", "mechanisms") if (folder / name / "config.json").is_file()]
+    """What to give instead of a folder that is not of a run; it may hold some."""
+    inside = sorted(file.parent for file in folder.glob("*/config.json"))[:3]
     return f"name {' or '.join(map(str, inside))}" if inside else "name the `out` of a run"
+
+
+def chosen_run(folder: Path) -> Path:
+    """The run that a fit chose, if this is the folder of one; otherwise the folder itself."""
+    if not os.path.isfile(folder / FIT_FILE):
+        return folder
+    chosen = read_json(folder / FIT_FILE).get("chosen")
+    if chosen is None:
+        raise InputError(f"{printable(folder)} is not finished; repeat its command to continue")
+    return folder / chosen
+
+
+def mechanisms_run(folder: Path) -> Path:
+    """The run of stage 1 of a fit, if this is the folder of one; otherwise the folder itself."""
+    if not os.path.isfile(folder / FIT_FILE):
+        return folder
+    if not (folder / "mechanisms").is_dir():
+        raise InputError(f"{printable(folder)} has no mechanisms; repeat tcm fit with `k=4` in another `out`")
+    return folder / "mechanisms"
+
+
+def with_paths(names: Any, paths: Any) -> Any:
+    """The JSON value `names` with the paths of the JSON value `paths` where it has only their last part."""
+    if isinstance(names, dict) and isinstance(paths, dict):
+        return {key: with_paths(value, paths.get(key)) for key, value in names.items()}
+    return paths if isinstance(names, str) and isinstance(paths, str) and Path(paths).name == names else names
 
 
 def require_format(written_by: Any, path: Path) -> None:
@@ -74,7 +102,7 @@ class Run:
         self.model_file = folder / "model.safetensors"
         self.environment_file = folder / "environment.json"
         self.inputs_file = folder / "inputs.json"
-        self.distances_file = folder / "distances.json"
+        self.judgement_file = folder / "mechanisms.json"
         self._lock: AcquireReturnProxy | None = None
 
     @property
@@ -122,7 +150,7 @@ class Run:
         """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
         if self.state_file.exists() or self.metrics_file.exists():
             return
-        for file in (self.config_file, self.inputs_file, self.distances_file, self.environment_file):
+        for file in (self.config_file, self.inputs_file, self.judgement_file, self.environment_file):
             file.unlink(missing_ok=True)
         with suppress(PermissionError):  # Windows: there the file is open, and goes when the lock is released
             (self.folder / ".lock").unlink(missing_ok=True)
@@ -137,20 +165,36 @@ class Run:
         require_format(content.pop("written_by", None), self.folder)
         return content
 
+    def config_of_model(self, about: dict[str, Any]) -> dict[str, Any]:
+        """The configuration of the model that `about` describes: with the paths of config.json or, where the file was
+        moved out of its run folder, with names in their place."""
+        return with_paths(about["config"], self.config()) if self.exists else about["config"]
+
     def require_same_config(self, config: dict[str, Any]) -> None:
         """An error unless this run has that configuration; settings that do not change its result may differ."""
         found = differences(self.config(), config)
-        changed = [line for line in found if not is_changeable(line.split(": ")[0])]
+        # In stage 1 the backbone only measures.
+        measuring = ("backbone",) if config.get("kind") == "mechanisms" else ()
+        changed = [line for line in found if not is_changeable(line.split(": ")[0], measuring)]
+        if {line.split(": ")[0] for line in changed} in ({"steps"}, {"steps", "evaluate_every"}):
+            raise self.other_length(config["steps"])
         if changed:
             reason = f"{self.folder} holds a run with another configuration ({'; '.join(changed)})"
             raise InputError("out", f"{reason}; repeat that run's options or choose another folder")
+
+    def other_length(self, steps: int) -> InputError:
+        """Why a run cannot be continued to another number of steps."""
+        had = self.config()["steps"]
+        found = f"{self.folder} holds a run of {had} steps"
+        why = "learning rates and loss weights follow the share of the steps that are done, so it cannot be extended"
+        return InputError("steps", f"is {steps}, but {found}: {why}; choose another `out`, or give `steps={had}`")
 
     def require_inputs(self, images: list[str], mechanisms: str | None = None) -> None:
         """An error if steps were taken with other inputs than these: fingerprints of both domains' images, and a hash
         of the mechanisms. A run without steps notes them."""
         if not (self.state_file.exists() and self.inputs_file.exists()):
             write_atomically(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
-            self.distances_file.unlink(missing_ok=True)  # of other inputs
+            self.judgement_file.unlink(missing_ok=True)  # of other inputs
             return
         noted = read_json(self.inputs_file)
         if noted["images"] != images:
@@ -164,13 +208,13 @@ class Run:
         """The fingerprints of both domains' images that steps were taken on; None if they were not noted."""
         return read_json(self.inputs_file)["images"] if self.inputs_file.exists() else None
 
-    def note_distances(self, distances: dict[str, Any]) -> None:
-        """Writes how near mechanisms bring images to the other domain, for the whole run."""
-        write_atomically(self.distances_file, json.dumps(distances).encode())
+    def note_judgement(self, judgement: dict[str, Any]) -> None:
+        """Writes which mechanisms the run uses and why it does not use the others, for the whole run."""
+        write_atomically(self.judgement_file, json.dumps(judgement, indent=2).encode())
 
-    def distances(self) -> dict[str, Any] | None:
-        """What `note_distances` wrote; None before it."""
-        return read_json(self.distances_file) if self.distances_file.exists() else None
+    def judgement(self) -> dict[str, Any] | None:
+        """What `note_judgement` wrote; None before it."""
+        return read_json(self.judgement_file) if self.judgement_file.exists() else None
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Writes the checkpoint from which training continues."""

@@ -41,8 +41,9 @@ class TCMConfig(MethodConfig):
     counterfactuals: float = 0.5
     """Share of the strong views that start from a counterfactual of the image, by a random mechanism."""
     only_useful: bool = True
-    """Use only mechanisms that bring images nearer to the other domain: to at most 0.9 of the Frechet distance in the
-    features of the pretrained backbone. Without pretrained weights, or if this is off, all mechanisms are used."""
+    """Leave out mechanisms that never win, make the same images as another one, change nothing, or make images that are
+    blank or not recognised; with pretrained weights also those that do not bring images nearer to the other domain, to
+    at most 0.9 of the Frechet distance. If this is off, all mechanisms are used."""
     weak: float = 0.5
     """Weight of the classification loss on source images."""
     strong: float = 0.5
@@ -65,7 +66,7 @@ class TCMConfig(MethodConfig):
 
     @property
     def only_useful_mechanisms(self) -> bool:
-        """Whether mechanisms that do not bring images nearer are left out."""
+        """Whether mechanisms that fail the judgement are left out."""
         return self.only_useful
 
     @classmethod

@@ -1,0 +1,51 @@
+"""Methods on the features of a backbone that is not trained."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tcm.data.batch import Batch
+from tcm.methods.method import Answer, Method, MethodConfig, Problem
+from tcm.nn.losses import in_single
+
+
+class FrozenMethod(Method):
+    """Fits something to the features of all images in the first step. Later steps change nothing."""
+
+    def __init__(self, problem: Problem, config: MethodConfig):
+        super().__init__(problem, config)
+        del self.bottleneck, self.classifier
+        self.backbone.requires_grad_(False)
+
+    @property
+    @abstractmethod
+    def fitted(self) -> bool:
+        """Whether `fit` was called."""
+
+    @abstractmethod
+    def fit(self) -> None:
+        """Fits the method to all images, in evaluation mode."""
+
+    @abstractmethod
+    def answer_of(self, features: Tensor) -> Answer:
+        """The answer for features [batch, width], in single precision."""
+
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        """Fits the method if this is the first step."""
+        if not self.fitted:
+            self.eval()
+            self.fit()
+            self.train()
+        return self.losses(batch, progress)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The features of the backbone: [batch, features]."""
+        return in_single(self.backbone(images))
+
+    def answer(self, images: Tensor) -> Answer:
+        """The answer for images, by their features."""
+        features = self.features(images)
+        with torch.autocast(features.device.type, enabled=False):
+            return self.answer_of(features)

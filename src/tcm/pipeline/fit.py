@@ -1,0 +1,136 @@
+"""From two folders to a chosen classifier (TCM Algorithm 1, with source only beside it)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from tcm.classifier.augmentation_evidence import settled_data
+from tcm.classifier.train import train_classifier
+from tcm.data.task import DataConfig, Task, default_cache, load_task
+from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
+from tcm.mechanisms.train import train_mechanisms
+from tcm.mechanisms.transport import transport
+from tcm.pipeline.choice import choose
+from tcm.pipeline.config import FitConfig
+from tcm.pipeline.folder import FitFolder, write_predictions
+from tcm.pipeline.plan import (
+    STAGE_ONE,
+    WITH_MECHANISMS,
+    Plan,
+    described,
+    given_json,
+    make_plan,
+    mechanisms_config,
+    train_config,
+)
+from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight
+from tcm.progress import StageProgress, format_duration
+
+LONG = 3600.0  # seconds from which on a remedy is offered
+PREDICTIONS = "predictions.csv"
+
+
+class Fit(NamedTuple):
+    """A finished fit, and the images and mechanisms that were loaded for it."""
+
+    folder: Path
+    plan: Plan
+    chosen: str  # the name of the chosen run, and of its folder
+    reason: str  # why it was chosen
+    task: Task | None  # None if everything was finished already
+    trained: TrainedMechanisms | None
+
+    @property
+    def model(self) -> Path:
+        """The folder of the chosen run."""
+        return self.folder / self.chosen
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of all runs for a report: the chosen one first, stage 1 last."""
+        others = [name for name in self.plan.methods if name != self.chosen]
+        names = [self.chosen, *others, *([STAGE_ONE] if self.plan.has_stage_one else [])]
+        return [self.folder / name for name in names]
+
+
+def fit_pipeline(
+    config: FitConfig,
+    out: Path,
+    quiet: bool = False,
+    *,
+    probabilities: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Fit:
+    """Runs all stages in subfolders of `out`, or continues them; chooses a run without target labels.
+
+    `say` gets a few sentences: the plan, how long it will take, and what was decided.
+    """
+    folder, given = FitFolder(out), given_json(config)
+    folder.require_free()
+    if folder.exists:
+        folder.require_same(given)
+    if folder.chosen:
+        write_predictions(out / PREDICTIONS, out / folder.chosen, probabilities)
+        return Fit(out, folder.plan, folder.chosen, folder.content()["reason"], None, None)
+    task = load_task(config.data, quiet)
+    plan = folder.plan if folder.exists else make_plan(config, task)
+    say(described(plan, task))
+    if plan.frozen and config.frozen is None:
+        say("There is no GPU, so the network is not trained; `frozen=False` trains it and takes hours.")
+    if not (folder.exists or plan.frozen):
+        plan = replace(plan, data=allowed_data(config, task, quiet, say))
+    estimate = preflight(config, plan, task, out)
+    say(how_long(estimate, plan))
+    if not folder.exists:
+        folder.start(given, plan)
+    trained = run_stages(config, plan, task, out, StageProgress(estimate.stages), quiet)
+    chosen, reason = choose(plan, out)
+    write_predictions(out / PREDICTIONS, out / chosen, probabilities)
+    folder.finish(chosen, reason)
+    return Fit(out, plan, chosen, reason, task, trained)
+
+
+def allowed_data(config: FitConfig, task: Task, quiet: bool, say: Callable[[str], None]) -> DataConfig:
+    """The data with the augmentations that keep the class of the source images. `say` gets the evidence."""
+    file = (config.data.cache or default_cache()) / "augmentation" / f"{task.source.fingerprint}.json"
+    small = config.data.is_small
+    network = None if small else config.backbone.resolved(small_images=False).build()
+    data, evidence = settled_data(config.data, task, network, file, quiet)
+    for sentence in evidence.sentences if evidence else ():
+        say(f"{sentence[0].upper()}{sentence[1:]}.")
+    return data
+
+
+def run_stages(
+    config: FitConfig, plan: Plan, task: Task, out: Path, progress: StageProgress, quiet: bool
+) -> TrainedMechanisms | None:
+    """Runs all stages in their order, or continues them. Returns the mechanisms of stage 1, if there are any."""
+    trained = None
+    for stage in plan.stages:
+        with progress.stage(stage):
+            if stage == STAGE_ONE:
+                with in_stage_one():
+                    train_mechanisms(mechanisms_config(config, plan), out / STAGE_ONE, quiet, task)
+            elif stage == "counterfactuals":
+                trained = load_mechanisms(out / STAGE_ONE)
+                transport(out / STAGE_ONE, device=config.device, quiet=quiet, task=task, trained=trained)
+                trained.bank.to("cpu", memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+            else:
+                given = trained if stage == WITH_MECHANISMS else None
+                train_classifier(stage, train_config(stage, config, plan, out), out / stage, quiet, task, given)
+    return trained
+
+
+def how_long(estimate: TimeEstimate, plan: Plan) -> str:
+    """The estimated time of all stages, with a remedy if it is long."""
+    parts = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in estimate.stages.items())
+    text = f"About {format_duration(estimate.total)} on this machine: {parts}."
+    if estimate.total < LONG or plan.frozen:
+        return text
+    if estimate.frozen is not None and estimate.frozen < estimate.total / 10:
+        return f"{text} `frozen=True` takes about {format_duration(estimate.frozen)}, without training the network."
+    fewer = " or `k=0`, without stage 1" if plan.has_stage_one else ""
+    return f"{text} To make it shorter, give a smaller `steps`{fewer}."
