@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.classifier.evaluate import (
@@ -32,7 +31,7 @@ from tcm.mechanisms.usefulness import Distances, measure_distances
 from tcm.methods import METHODS, MethodConfig
 from tcm.methods.method import Method, Problem, RecipeName, TargetImages, TaskFeatures
 from tcm.nn.backbone import Backbone, BackboneConfig
-from tcm.training.device import make_fabric
+from tcm.training.device import Compute, inference_on, uncompiled
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run
@@ -143,7 +142,7 @@ class Setup(NamedTuple):
     method: Method
 
 
-def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, trained: TrainedMechanisms | None) -> Setup:
+def set_up(config: TrainConfig[Any], run: Run, fabric: Compute, task: Task, trained: TrainedMechanisms | None) -> Setup:
     """Loads the mechanisms of a resolved config and builds its method, with fresh weights on the CPU."""
     crop, inverse = config.data.view.crop, None
     mechanisms = load_for_task(config.mechanisms, task, crop, trained) if config.mechanisms else None
@@ -176,7 +175,7 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
 
 
 def useful_mechanisms(
-    config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, mechanisms: LoadedMechanisms, backbone: Backbone
+    config: TrainConfig[Any], run: Run, fabric: Compute, task: Task, mechanisms: LoadedMechanisms, backbone: Backbone
 ) -> tuple[list[int], list[int]] | None:
     """The mechanisms that bring images of each domain nearer to the other one; None: all of them are used.
 
@@ -195,7 +194,7 @@ def useful_mechanisms(
 class Evaluator:
     """Called at every evaluation of a run: returns its metrics and keeps the newest predictions."""
 
-    def __init__(self, fabric: Fabric, setup: Setup, crop: int):
+    def __init__(self, fabric: Compute, setup: Setup, crop: int):
         self.fabric, self.setup, self.crop = fabric, setup, crop
         self.predictions: TaskPredictions | None = None
 
@@ -226,7 +225,7 @@ class Evaluator:
 
 
 @torch.inference_mode()
-def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
+def finish_training(fabric: Compute, setup: Setup, crop: int) -> None:
     """Runs what a method does after its last step, in evaluation mode."""
 
     def batches(images: Tensor) -> Iterator[Tensor]:
@@ -234,7 +233,7 @@ def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
 
     task, mechanisms = setup.task, setup.mechanisms
     source = zip(batches(task.source.images), batches(mechanisms.transported[0]), strict=True) if mechanisms else ()
-    with fabric.autocast(), torch.compiler.set_stance("force_eager"):
+    with fabric.autocast(), uncompiled():
         setup.method.conclude(batches(task.target.images), source)
 
 
@@ -300,7 +299,7 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
     """Evaluates a finished run again on its own data, writes the result into its folder and returns it."""
     trained = load_trained(folder)
     config = trained.config
-    fabric = make_fabric(device, config.precision)
+    fabric = inference_on(device, config.precision)
     fabric.to_device(trained.method)
     task = load_task(config.data, quiet)
     if task.source.classes != trained.classes:

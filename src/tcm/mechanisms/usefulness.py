@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.data.task import Task
 from tcm.mechanisms.distance import features, frechet_distance
 from tcm.nn.backbone import Backbone
+from tcm.training.device import Compute
 
 IMAGES = 500  # of each domain, and of the counterfactuals of each mechanism
 NEARER = 0.9  # a useful mechanism leaves at most this share of the distance between the domains
@@ -34,7 +34,7 @@ class Distances(NamedTuple):
 
 
 def measure_distances(
-    fabric: Fabric, backbone: Backbone, task: Task, transported: tuple[Tensor, Tensor], crop: int
+    fabric: Compute, backbone: Backbone, task: Task, transported: tuple[Tensor, Tensor], crop: int
 ) -> Distances:
     """The distances of at most IMAGES images of each domain, at even distances in its store; `transported` are their
     counterfactuals on disk. The backbone must be on the device and in evaluation mode."""
