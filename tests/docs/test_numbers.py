@@ -22,7 +22,7 @@ def numbers_by_group(file: Path) -> Iterator[list[float]]:
         if "name" in row:  # a file of details has one number per row
             run, name = re.sub(r"-s\d+$", "", row["run"]), row["name"]
             groups[run, row["step"], name].append(float(row["value"]))
-        elif row.get("selection", "last") == "last":
+        elif "config" in row and row.get("selection", "last") == "last":
             # Every seed has its own mechanisms; the form tells which kind they are.
             same = {**json.loads(row["config"]), "seed": None, "mechanisms": row.get("form")}
             # A row from before an option was there is one of a run without it.

@@ -61,6 +61,7 @@ def write_run(
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if finished:
         arrays = predictions(classes, labelled, seed, images, side, skill, paths)
+        arrays |= source_predictions(classes, seed, images, skill + 2, held_out or 0.0)
         summary = evaluation(arrays, classes, labelled, config)
         better = {name: 0.05 * place for place, name in enumerate(variants, start=1)}
         scores = {key: summary["target"][key] for key in ("accuracy", "mean_class_accuracy") if labelled}
@@ -115,6 +116,21 @@ def predictions(
     }
 
 
+def source_predictions(
+    classes: Sequence[str], seed: int, images: int, skill: float, held_out: float
+) -> dict[str, np.ndarray]:
+    random = np.random.default_rng([seed, 1])
+    true = np.arange(images) % len(classes)
+    logits = random.normal(0, 1, (images, len(classes)))
+    logits[np.arange(images), true] += skill
+    probabilities = np.exp(2 * logits) / np.exp(2 * logits).sum(axis=1, keepdims=True)
+    return {
+        "on_source": probabilities.astype(np.float32),
+        "source_classes": true,
+        "held_out": np.arange(images) < round(held_out * images),
+    }
+
+
 def evaluation(
     arrays: dict[str, np.ndarray], classes: Sequence[str], labelled: bool, config: dict[str, Any]
 ) -> dict[str, Any]:
@@ -135,5 +151,6 @@ def evaluation(
             "accuracy": float(right.mean()) if labelled else None,
             "mean_class_accuracy": float(mean) if labelled else None,
         },
+        "neighbours": {"target": 0.8, "source": 0.7, "held_out": 0.9 if arrays["held_out"].any() else None},
         "classes": list(classes),
     }

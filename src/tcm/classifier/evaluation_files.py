@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tcm.classifier.evaluate import TaskPredictions, accuracies, score
+from tcm.classifier.neighbours import neighbour_agreements
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.training.files import write_atomically
@@ -20,10 +21,19 @@ THUMBNAIL = 96  # largest side of a kept image, in pixels
 
 
 def write_evaluation(
-    run: Run, name: str, task: Task, predictions: TaskPredictions, step: int, singular_values: dict[str, list[float]]
+    run: Run,
+    name: str,
+    task: Task,
+    predictions: TaskPredictions,
+    step: int,
+    singular_values: dict[str, list[float]],
+    held_out: Tensor | None = None,
 ) -> dict[str, Any]:
     """Writes evaluation.json (scores, singular values of matrices by name) and evaluation.npz (predictions and a few
-    images). Returns the content of evaluation.json."""
+    images). Returns the content of evaluation.json.
+
+    `held_out`, bool [n], marks the source images that training did not see.
+    """
     on_target = predictions.target.probabilities
     scores = score(on_target, task.target.labels, len(task.source.classes))
     summary = {
@@ -36,6 +46,7 @@ def write_evaluation(
             "images": len(task.source),
             "classes": len(task.source.classes),
             **_without_prefix(accuracies("source", predictions.source.probabilities, task.source)),
+            **held_out_scores(predictions.source.probabilities, task.source, held_out),
         },
         "target": {
             "name": task.target.name,
@@ -48,11 +59,12 @@ def write_evaluation(
                 for name, probabilities in predictions.target.variants.items()
             },
         },
+        "neighbours": neighbour_agreements(predictions, task.source.labels, held_out),
         "singular_values": singular_values,
         "classes": list(task.source.classes),
     }
     arrays = io.BytesIO()
-    np.savez_compressed(arrays, **report_arrays(on_target, task))
+    np.savez_compressed(arrays, **report_arrays(on_target, task), **source_arrays(predictions, task, held_out))
     write_atomically(run.folder / "evaluation.npz", arrays.getvalue())
     write_atomically(run.folder / "evaluation.json", json.dumps(summary, indent=2).encode())
     return summary
@@ -76,6 +88,23 @@ def report_arrays(on_target: Tensor, task: Task) -> dict[str, Any]:
         "target_images": thumbnails(task.target, some_target),
         "shown_index": shown.numpy(),
         "shown_images": thumbnails(task.target, shown),
+    }
+
+
+def held_out_scores(on_source: Tensor, store: ImageStore, held_out: Tensor | None) -> dict[str, Any]:
+    """How many source images training did not see, and the accuracy on them; None without such images."""
+    found = None if held_out is None else score(on_source[held_out], store.labels[held_out], len(store.classes))
+    count = 0 if held_out is None else int(held_out.sum())
+    return {"held_out": count, "held_out_accuracy": found.accuracy if found else None}
+
+
+def source_arrays(predictions: TaskPredictions, task: Task, held_out: Tensor | None) -> dict[str, Any]:
+    """Predictions for all source images, their classes, and which of them training did not see."""
+    none = torch.zeros(len(task.source), dtype=torch.bool)
+    return {
+        "on_source": predictions.source.probabilities.numpy(),
+        "source_classes": task.source.labels.numpy(),
+        "held_out": (none if held_out is None else held_out).numpy(),
     }
 
 

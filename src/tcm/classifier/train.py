@@ -127,7 +127,8 @@ def train_classifier(
         quiet=quiet,
     )
     predictions = evaluator.last_predictions()
-    write_evaluation(run, name, task, predictions, config.schedule.steps, method.singular_values())
+    steps, singular_values = config.schedule.steps, method.singular_values()
+    write_evaluation(run, name, task, predictions, steps, singular_values, setup.held_out)
     save_classifier(run, name, config, setup)
     return True
 
@@ -307,6 +308,6 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new `out`")
     predictions = predict_task(fabric, trained.method, task, config.data.view.crop)
-    return write_evaluation(
-        Run(folder), trained.name, task, predictions, config.schedule.steps, trained.method.singular_values()
-    )
+    held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
+    steps, singular_values = config.schedule.steps, trained.method.singular_values()
+    return write_evaluation(Run(folder), trained.name, task, predictions, steps, singular_values, held_out)

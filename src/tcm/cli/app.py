@@ -79,6 +79,11 @@ COMMANDS = {
     "predict": Command(
         "Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv", "tcm.cli.runs:predict"
     ),
+    "estimate": Command(
+        "Estimate the target accuracy of finished runs without target labels.",
+        "tcm estimate runs/a2c",
+        "tcm.cli.estimate:estimate",
+    ),
     "figure mechanisms": Command(
         "Draw images and their counterfactuals; the winners are outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",

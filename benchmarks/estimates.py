@@ -1,0 +1,148 @@
+"""How far off are estimates of accuracy without labels? Measured on finished runs whose target has labels.
+
+python benchmarks/estimates.py runs/estimate-digits/*/* runs/office-home/*    adds their rows and prints the errors
+python benchmarks/estimates.py --write                                        renews src/tcm/estimation/known_cases.json
+
+Rows: task, run, method, seed, estimator, estimate, truth. `select/...` are the scores of docs/selection.md, which are
+not accuracies. `... (training)` is what an estimator gives on training images in place of held-out ones.
+"""
+
+import argparse
+import csv
+import dataclasses
+import io
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from estimate_fit import Case, cases_of, fitted_combinations, score_reliabilities
+from rich.console import Console
+from rich.table import Table
+
+from tcm.errors import InputError
+from tcm.estimation.estimate import estimates, from_source
+from tcm.estimation.inputs import RunPredictions, read_predictions
+from tcm.estimation.known_cases import FILE
+from tcm.progress import ProgressDisplay
+from tcm.training.files import write_atomically
+from tcm.training.run_folder import Run, read_json
+
+RESULTS = Path(__file__).parent / "results" / "estimates.csv"
+
+
+class Row(NamedTuple):
+    """One estimate of one run."""
+
+    task: str
+    run: str
+    method: str
+    seed: str
+    estimator: str
+    estimate: str
+    truth: str
+
+
+def rows_of(run: RunPredictions, others: Sequence[RunPredictions]) -> list[Row]:
+    """The rows of a run; none if its target has no labels."""
+    truth = read_json(run.folder / "evaluation.json")["target"]["accuracy"]
+    if truth is None:
+        return []
+    found = estimates(run, others)
+    if run.held_out.any():
+        found |= {f"{name} (training)": value for name, value in from_source(run, ~run.held_out).items()}
+    metrics = Run(run.folder).metrics()
+    last = max((row for row in metrics if any(key.startswith("select/") for key in row)), key=lambda row: row["step"])
+    found |= {key: value for key, value in last.items() if key.startswith("select/")}
+    task = f"{run.task[0]} > {run.task[1]}"
+    return [
+        Row(task, run.folder.name, run.method, str(run.seed), name, f"{value:.4f}", f"{truth:.4f}")
+        for name, value in found.items()
+    ]
+
+
+def collected(folders: Iterable[Path]) -> list[Row]:
+    """The rows of all runs. Runs on the same task are compared with each other."""
+    tasks: dict[tuple[str, ...], list[RunPredictions]] = defaultdict(list)
+    for folder in folders:
+        run = read_predictions(folder)
+        tasks[(*run.task, str(len(run.target)))].append(run)
+    total, done, rows = sum(map(len, tasks.values())), 0, []
+    with ProgressDisplay("estimating", total, unit="run") as display:
+        for runs in tasks.values():
+            for run in runs:
+                rows += rows_of(run, [other for other in runs if other is not run])
+                done += 1
+                display.update(done)
+    return rows
+
+
+def read_rows() -> list[Row]:
+    """The rows of benchmarks/results/estimates.csv."""
+    if not RESULTS.exists():
+        return []
+    return [Row(**row) for row in csv.DictReader(RESULTS.read_text(encoding="utf-8").splitlines())]
+
+
+def write_rows(rows: Iterable[Row]) -> list[Row]:
+    """Adds rows to the file. A row of the same run and estimator is replaced. Returns all rows."""
+    merged = {(row.task, row.run, row.estimator): row for row in [*read_rows(), *rows]}
+    found = [merged[key] for key in sorted(merged)]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([Row._fields, *found])
+    write_atomically(RESULTS, text.getvalue().encode())
+    return found
+
+
+def errors_table(cases: list[Case]) -> Table:
+    """The error of every single estimator, as it is."""
+    table = Table("estimator", "cases", "mean error", "mean absolute error", title="single estimators, in points")
+    names = sorted({name for case in cases for name in case} - {"truth", "task", "group"})
+    for name in [name for name in names if not name.startswith("select/")]:
+        errors = np.array([100 * (case[name] - case["truth"]) for case in cases if name in case])
+        table.add_row(name, str(len(errors)), f"{errors.mean():+.1f}", f"{np.abs(errors).mean():.1f}")
+    return table
+
+
+def main() -> None:
+    """Adds the rows of the runs, prints the errors, and writes what the program uses."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of finished runs")
+    parser.add_argument("--write", action="store_true", help="write known_cases.json")
+    given = parser.parse_args()
+    try:
+        rows = write_rows(collected(given.runs)) if given.runs else read_rows()
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    cases, console = cases_of(rows), Console()
+    console.print(errors_table(cases))
+    found = fitted_combinations(cases)
+    table = Table(
+        *("combination", "cases", "tasks", "mean absolute error", "half width", "coverage"),
+        title="combinations, each task left out in turn",
+    )
+    for each in found:
+        numbers = (each.error, each.half_width, each.coverage)
+        table.add_row(each.name, str(each.cases), str(each.tasks), *(f"{100 * number:.1f}" for number in numbers))
+    console.print(table)
+    scores = score_reliabilities(cases, found)
+    table = Table("score", "rank correlation", "regret", "worst regret", "tasks", title="ranking the runs of a task")
+    for name, each in scores.items():
+        points = f"{100 * each.regret:.1f}", f"{100 * each.worst:.1f}"
+        table.add_row(name, f"{each.correlation:.2f}", *points, str(each.tasks))
+    console.print(table)
+    if given.write:
+        content = {
+            "combinations": [dataclasses.asdict(each) for each in found],
+            "scores": {name: dataclasses.asdict(each) for name, each in scores.items()},
+        }
+        write_atomically(FILE, (json.dumps(content, indent=2) + "\n").encode())
+        console.print(f"written: {FILE}")
+
+
+if __name__ == "__main__":
+    main()
