@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tcm.analysis.run_record import Evaluation, Record
-from tcm.training.files import make_folder, write_atomically
 
 EMBEDDED = 300_000  # bytes of predictions that the page may hold
 PREDICTIONS, MODEL, FIT = "predictions.csv", "model.safetensors", "fit.json"
@@ -23,6 +22,7 @@ class Download:
     address: str
     name: str
     size: str
+    content: bytes = b""  # to be written beside the page
 
 
 def fit_folder(record: Record) -> Path | None:
@@ -38,21 +38,17 @@ def downloads(record: Record, out: Path) -> list[Download]:
     """
     assert record.evaluation is not None, "only a finished run has something to download"
     place = fit_folder(record) or record.folder
-    found = [_link("Predictions", place / PREDICTIONS, out) if (place / PREDICTIONS).is_file() else None]
-    if found == [None]:
-        found = [_predictions(record.evaluation, out)]
+    written = place / PREDICTIONS
+    found = [_link("Predictions", written, out) if written.is_file() else _predictions(record.evaluation)]
     model = next((folder / MODEL for folder in (place, record.folder) if (folder / MODEL).is_file()), None)
-    found += [_link("Model", model, out)] if model else []
-    return [link for link in found if link]
+    return [*found, _link("Model", model, out)] if model else found
 
 
-def _predictions(evaluation: Evaluation, out: Path) -> Download:
+def _predictions(evaluation: Evaluation) -> Download:
     content = predictions_csv(evaluation)
     about = f"{len(evaluation.predictions):,} images, CSV"
     if len(content) > EMBEDDED:
-        make_folder(out)
-        write_atomically(out / PREDICTIONS, content)
-        return Download("Predictions", PREDICTIONS, PREDICTIONS, about)
+        return Download("Predictions", PREDICTIONS, PREDICTIONS, about, content)
     return Download("Predictions", f"data:text/csv;base64,{base64.b64encode(content).decode()}", PREDICTIONS, about)
 
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tcm.analysis.run_record import Record
+from tcm.errors import InputError
+from tcm.estimation.estimate import Estimate, estimate, read_estimate
+from tcm.estimation.inputs import read_predictions
 from tcm.report.scores import wilson_interval
 
 
@@ -28,3 +31,28 @@ def measured_accuracy(record: Record) -> Known | None:
     labelled = "" if count == target["images"] else "labelled "
     note = f"Measured on {every} {count:,} {labelled}target images; the 95% interval is that of so many images."
     return Known(record.evaluation.accuracy, *wilson_interval(right, count), "measured", note)
+
+
+def run_estimate(record: Record) -> Estimate | None:
+    """The estimate without target labels that the run has, or a new one; None for runs of versions that kept no
+    predictions for the source."""
+    if record.evaluation is None:
+        return None
+    found = read_estimate(record.folder)
+    if found:
+        return found
+    try:
+        return estimate(read_predictions(record.folder))
+    except InputError:
+        return None
+
+
+def known_accuracy(record: Record, found: Estimate | None) -> Known | None:
+    """The best that is known: measured, else estimated."""
+    measured = measured_accuracy(record)
+    if measured or found is None:
+        return measured
+    share, points = f"{100 * found.level:.0f}%", f"{100 * found.error:.0f} points"
+    known = f"On {found.cases} known cases the estimate was off by {points} on average"
+    note = f"Estimated without labels. {known}, and the interval contained the truth in {share} of them."
+    return Known(found.accuracy, found.low, found.high, "estimated", note)

@@ -1,7 +1,7 @@
 """Records to what the template shows: every number, bar, figure and thumbnail."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,14 @@ class Samples:
     target: list[Picture]
 
 
-def run_view(record: Record, label: str, anchor: str, loaded: Loaded = Loaded(), pictures: int = PICTURES) -> RunView:
+def run_view(
+    record: Record,
+    label: str,
+    anchor: str,
+    loaded: Loaded = Loaded(),
+    judgement: Mapping[str, Any] | None = None,
+    pictures: int = PICTURES,
+) -> RunView:
     """What is shown of one run, in the section `#anchor`, with at most so many `pictures` in a gallery."""
     evaluation = record.evaluation
     estimate = run_estimate(record)
@@ -104,7 +111,7 @@ def run_view(record: Record, label: str, anchor: str, loaded: Loaded = Loaded(),
         choices=choices(record) if evaluation else [],
         collapse=collapse_warning(record.history, len(evaluation.classes)) if evaluation else "",
         head=head_view(record),
-        mechanisms=mechanisms_view(record, anchor, loaded) if record.is_mechanisms else None,
+        mechanisms=mechanisms_view(record, anchor, loaded, judgement) if record.is_mechanisms else None,
         settings={key: _plain(value) for key, value in leaves(record.config).items()},
         environment={key: _plain(value) for key, value in leaves(record.environment).items()},
     )
