@@ -87,9 +87,7 @@ def _warnings(found: Answer) -> list[str]:
     warnings = [found.view.collapse] if found.view.collapse else []
     if found.gain is not None and found.gain < 0:
         sure = "is" if found.certain else "is probably"
-        warnings.append(
-            f"This model {sure} worse than source only: adaptation did harm here. Use the source-only model"
-        )
+        warnings.append(f"This model {sure} worse than source only, so adaptation did harm: use the source-only model")
     return warnings
 
 
