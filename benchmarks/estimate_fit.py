@@ -15,17 +15,18 @@ from scipy.stats import spearmanr
 from tcm.estimation.estimate import NEED_HELD_OUT
 from tcm.estimation.known_cases import Combination, Reliable
 
-Case = dict[str, Any]  # task, group, truth, and every estimate by its name
+Case = dict[str, Any]  # ABOUT, and every estimate by its name
+ABOUT = ("kind", "task", "group", "truth")  # what a case has beside estimates
 LEVEL = 0.9  # of the interval
 CLEARLY = 0.003  # a second estimator must lower the error by this much
 # What a combination may be made from; the pools that need most come first.
-ALWAYS = ("confidence", "cot", "neighbours-source", "neighbours-target")
+ALWAYS = ("confidence", "cot", "training-cot", "neighbours-source", "neighbours-target")
 POOLS = (
     ("agreement", *ALWAYS, *NEED_HELD_OUT),
     (*ALWAYS, *NEED_HELD_OUT),
     ("agreement", *ALWAYS),
     ALWAYS,
-    ("confidence", "cot"),
+    ("confidence", "cot", "training-cot"),
 )
 
 
@@ -34,7 +35,8 @@ def cases_of(rows: Iterable[Any]) -> list[Case]:
     found: dict[tuple[str, str], Case] = defaultdict(dict)
     for row in rows:
         case = found[row.task, row.run]
-        case |= {"task": row.task, "group": re.sub(r" \(.*\)$", "", row.task), "truth": float(row.truth)}
+        case |= {"kind": row.kind, "task": row.task, "truth": float(row.truth)}
+        case["group"] = re.sub(r" \(.*\)$", "", row.task)
         case[row.estimator] = float(row.estimate)
     return list(found.values())
 
@@ -52,13 +54,13 @@ def fitted_weights(cases: Sequence[Case], names: Sequence[str]) -> tuple[NDArray
     return found[:-1], float(found[-1])
 
 
-def left_out_values(cases: Sequence[Case], names: Sequence[str]) -> NDArray[np.float64]:
-    """The estimate of each case by weights that were fitted without its group, clipped to [0, 1]."""
+def left_out_values(cases: Sequence[Case], names: Sequence[str], by: str = "group") -> NDArray[np.float64]:
+    """The estimate of each case by weights that were fitted without its group (or `kind`), clipped to [0, 1]."""
     values = np.empty(len(cases))
-    for group in {case["group"] for case in cases}:
-        weights, intercept = fitted_weights([case for case in cases if case["group"] != group], names)
+    for group in {case[by] for case in cases}:
+        weights, intercept = fitted_weights([case for case in cases if case[by] != group], names)
         for place, case in enumerate(cases):
-            if case["group"] == group:
+            if case[by] == group:
                 values[place] = intercept + sum(w * case[name] for w, name in zip(weights, names, strict=True))
     return values.clip(0, 1)
 
@@ -75,30 +77,34 @@ def fitted_combination(name: str, cases: Sequence[Case], names: Sequence[str]) -
     inside = np.concatenate(
         [errors[groups == group] <= np.quantile(errors[groups != group], LEVEL) for group in sorted({*groups})]
     )
-    weights, intercept = fitted_weights(usable, names)
+    half_width, weights, intercept = float(np.quantile(errors, LEVEL)), *fitted_weights(usable, names)
+    elsewhere = np.abs(left_out_values(usable, names, "kind") - [case["truth"] for case in usable])
     return Combination(
         name=name,
         weights={each: round(float(weight), 4) for each, weight in zip(names, weights, strict=True)},
         intercept=round(intercept, 4),
         error=round(float(errors.mean()), 4),
-        half_width=round(float(np.quantile(errors, LEVEL)), 4),
+        half_width=round(half_width, 4),
         level=LEVEL,
         coverage=round(float(inside.mean()), 4),
+        error_elsewhere=round(float(elsewhere.mean()), 4),
+        coverage_elsewhere=round(float((elsewhere <= half_width).mean()), 4),
         cases=len(usable),
         tasks=len({*groups}),
     )
 
 
 def chosen_estimators(cases: Sequence[Case], pool: Sequence[str]) -> tuple[str, ...]:
-    """One estimator of the pool, or two if this is clearly better, by the error on groups that were left out.
+    """One estimator of the pool, or two if this is clearly better.
 
-    All choices are compared on the same cases.
+    The choice is by the mean of two errors: on groups, and on kinds of data, that were left out. All choices are
+    compared on the same cases.
     """
     usable = [case for case in cases if all(name in case for name in pool)]
     truth = np.array([case["truth"] for case in usable])
 
     def error(names: Sequence[str]) -> float:
-        return float(np.abs(left_out_values(usable, names) - truth).mean())
+        return float(np.mean([np.abs(left_out_values(usable, names, by) - truth) for by in ("group", "kind")]))
 
     one, two = (min(itertools.combinations(pool, size), key=error) for size in (1, 2))
     return two if error(two) < error(one) - CLEARLY else one
@@ -111,7 +117,8 @@ def fitted_combinations(cases: Sequence[Case]) -> list[Combination]:
     """
     best = {pool: chosen_estimators(cases, pool) for pool in POOLS}
     chosen = dict.fromkeys(names for pool, names in best.items() if "agreement" not in pool or "agreement" in names)
-    return [fitted_combination(" + ".join(names), cases, names) for names in chosen]
+    found = [fitted_combination(" + ".join(names), cases, names) for names in chosen]
+    return sorted(found, key=lambda combination: combination.error)
 
 
 def score_reliabilities(cases: Sequence[Case], found: Sequence[Combination]) -> dict[str, Reliable]:
@@ -121,7 +128,7 @@ def score_reliabilities(cases: Sequence[Case], found: Sequence[Combination]) -> 
         for case in scored:
             if combination.possible(case):
                 case[combination.name] = combination.value(case)
-    names = sorted({name for case in scored for name in case if "(training)" not in name} - {"task", "group", "truth"})
+    names = sorted({name for case in scored for name in case if "(training)" not in name} - {*ABOUT})
     return {name: reliable for name in names if (reliable := _reliability(scored, name))}
 
 

@@ -1,10 +1,11 @@
 """How far off are estimates of accuracy without labels? Measured on finished runs whose target has labels.
 
-python benchmarks/estimates.py runs/estimate-digits/*/* runs/office-home/*    adds their rows and prints the errors
-python benchmarks/estimates.py --write                                        renews src/tcm/estimation/known_cases.json
+python benchmarks/estimates.py --kind digits runs/estimate-digits/*-*/*    adds their rows and prints the errors
+python benchmarks/estimates.py --write                                     renews src/tcm/estimation/known_cases.json
 
-Rows: task, run, method, seed, estimator, estimate, truth. `select/...` are the scores of docs/selection.md, which are
-not accuracies. `... (training)` is what an estimator gives on training images in place of held-out ones.
+Rows: kind, task, run, method, seed, estimator, estimate, truth. `select/...` are the scores of docs/selection.md, which
+are not accuracies. `... (training)` is what an estimator gives on training images in place of held-out ones. A
+combination is tested on tasks that had no part in fitting it; "elsewhere" on another kind of data.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from estimate_fit import Case, cases_of, fitted_combinations, score_reliabilities
+from estimate_fit import ABOUT, Case, cases_of, fitted_combinations, score_reliabilities
 from rich.console import Console
 from rich.table import Table
 
@@ -37,6 +38,7 @@ RESULTS = Path(__file__).parent / "results" / "estimates.csv"
 class Row(NamedTuple):
     """One estimate of one run."""
 
+    kind: str  # of data
     task: str
     run: str
     method: str
@@ -46,7 +48,7 @@ class Row(NamedTuple):
     truth: str
 
 
-def rows_of(run: RunPredictions, others: Sequence[RunPredictions]) -> list[Row]:
+def rows_of(run: RunPredictions, others: Sequence[RunPredictions], kind: str) -> list[Row]:
     """The rows of a run; none if its target has no labels."""
     truth = read_json(run.folder / "evaluation.json")["target"]["accuracy"]
     if truth is None:
@@ -59,12 +61,12 @@ def rows_of(run: RunPredictions, others: Sequence[RunPredictions]) -> list[Row]:
     found |= {key: value for key, value in last.items() if key.startswith("select/")}
     task = f"{run.task[0]} > {run.task[1]}"
     return [
-        Row(task, run.folder.name, run.method, str(run.seed), name, f"{value:.4f}", f"{truth:.4f}")
+        Row(kind, task, run.folder.name, run.method, str(run.seed), name, f"{value:.4f}", f"{truth:.4f}")
         for name, value in found.items()
     ]
 
 
-def collected(folders: Iterable[Path]) -> list[Row]:
+def collected(folders: Iterable[Path], kind: str) -> list[Row]:
     """The rows of all runs. Runs on the same task are compared with each other."""
     tasks: dict[tuple[str, ...], list[RunPredictions]] = defaultdict(list)
     for folder in folders:
@@ -74,7 +76,7 @@ def collected(folders: Iterable[Path]) -> list[Row]:
     with ProgressDisplay("estimating", total, unit="run") as display:
         for runs in tasks.values():
             for run in runs:
-                rows += rows_of(run, [other for other in runs if other is not run])
+                rows += rows_of(run, [other for other in runs if other is not run], kind)
                 done += 1
                 display.update(done)
     return rows
@@ -89,7 +91,7 @@ def read_rows() -> list[Row]:
 
 def write_rows(rows: Iterable[Row]) -> list[Row]:
     """Adds rows to the file. A row of the same run and estimator is replaced. Returns all rows."""
-    merged = {(row.task, row.run, row.estimator): row for row in [*read_rows(), *rows]}
+    merged = {(row.kind, row.task, row.run, row.estimator): row for row in [*read_rows(), *rows]}
     found = [merged[key] for key in sorted(merged)]
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -101,7 +103,7 @@ def write_rows(rows: Iterable[Row]) -> list[Row]:
 def errors_table(cases: list[Case]) -> Table:
     """The error of every single estimator, as it is."""
     table = Table("estimator", "cases", "mean error", "mean absolute error", title="single estimators, in points")
-    names = sorted({name for case in cases for name in case} - {"truth", "task", "group"})
+    names = sorted({name for case in cases for name in case} - {*ABOUT})
     for name in [name for name in names if not name.startswith("select/")]:
         errors = np.array([100 * (case[name] - case["truth"]) for case in cases if name in case])
         table.add_row(name, str(len(errors)), f"{errors.mean():+.1f}", f"{np.abs(errors).mean():.1f}")
@@ -112,22 +114,23 @@ def main() -> None:
     """Adds the rows of the runs, prints the errors, and writes what the program uses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, help="folders of finished runs")
+    parser.add_argument("--kind", default="photographs", help="kind of data that the runs are on")
     parser.add_argument("--write", action="store_true", help="write known_cases.json")
     given = parser.parse_args()
     try:
-        rows = write_rows(collected(given.runs)) if given.runs else read_rows()
+        rows = write_rows(collected(given.runs, given.kind)) if given.runs else read_rows()
     except InputError as error:
         sys.exit(f"error: {error}")
     cases, console = cases_of(rows), Console()
     console.print(errors_table(cases))
     found = fitted_combinations(cases)
     table = Table(
-        *("combination", "cases", "tasks", "mean absolute error", "half width", "coverage"),
+        *("combination", "cases", "mean absolute error", "half width", "coverage", "error elsewhere", "coverage"),
         title="combinations, each task left out in turn",
     )
     for each in found:
-        numbers = (each.error, each.half_width, each.coverage)
-        table.add_row(each.name, str(each.cases), str(each.tasks), *(f"{100 * number:.1f}" for number in numbers))
+        numbers = each.error, each.half_width, each.coverage, each.error_elsewhere, each.coverage_elsewhere
+        table.add_row(each.name, str(each.cases), *(f"{100 * number:.1f}" for number in numbers))
     console.print(table)
     scores = score_reliabilities(cases, found)
     table = Table("score", "rank correlation", "regret", "worst regret", "tasks", title="ranking the runs of a task")

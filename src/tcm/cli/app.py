@@ -84,6 +84,11 @@ COMMANDS = {
         "tcm estimate runs/a2c",
         "tcm.cli.estimate:estimate",
     ),
+    "audit": Command(
+        "Label a random sample of target images on a local page: accuracy with an exact interval.",
+        "tcm audit runs/a2c --n 100",
+        "tcm.cli.estimate:audit",
+    ),
     "figure mechanisms": Command(
         "Draw images and their counterfactuals; the winners are outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",

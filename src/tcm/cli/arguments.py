@@ -38,6 +38,7 @@ CSVFiles = Annotated[
 Output = Annotated[Path, _OUTPUT]
 _NO_HINT = tyro.conf.arg(help_behavior_hint="")  # the text says what the default is
 OptionalOutput = Annotated[Path | None, _OUTPUT, _NO_HINT]
+OptionalFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, _NO_HINT]
 OptionalText = Annotated[str | None, _NO_HINT]
 Quiet = Annotated[bool, tyro.conf.arg(aliases=("-q",))]

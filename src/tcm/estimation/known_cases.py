@@ -24,6 +24,8 @@ class Combination:
     half_width: float  # of the interval
     level: float  # share of the cases that the interval is meant to contain
     coverage: float  # share that it contained
+    error_elsewhere: float  # mean absolute error when all cases of the same kind of data were left out
+    coverage_elsewhere: float  # share that the interval contained then
     cases: int
     tasks: int
 
