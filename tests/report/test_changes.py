@@ -33,7 +33,7 @@ def test_measurements_have_the_known_values():
         (GREY, GREY + 20, "brighter"),
         (GREY, GREY + 10, "slightly brighter"),
         (GREY, 240 - GREY, "light and dark swapped"),
-        (COLOURED, GREY, "much less colour, much bluer, much greener"),
+        (COLOURED, GREY, "much less colour, much bluer, greener"),
         (GREY, (GREY // 2 + 60).astype(np.uint8), "much less contrast"),
         (NOISE, (NOISE // 2 + np.roll(NOISE, 1, axis=2) // 2).astype(np.uint8), "less contrast, slightly smoother"),
         (NOISE, np.roll(NOISE, 7, axis=2), "other shapes"),

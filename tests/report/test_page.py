@@ -13,6 +13,7 @@ from support.fake_runs import OBJECTS, write_run
 from support.pages import Page, page_of, summary_of
 
 from tcm.errors import InputError
+from tcm.estimation.audit import audit_run, draw_sample, note_sample, sample_csv
 from tcm.estimation.estimate import estimate, estimate_run
 from tcm.estimation.inputs import read_predictions
 from tcm.report import write_report
@@ -82,6 +83,20 @@ def test_an_estimate_of_the_run_is_shown_as_it_stands(make_run: MakeRun):
     content = json.loads((run / "estimate.json").read_text())
     (run / "estimate.json").write_text(json.dumps({**content, "accuracy": 0.4321, "low": 0.4, "high": 0.5}))
     assert "Target accuracy, estimated 43.2%" in page_of(run).text
+
+
+def test_an_audit_takes_the_place_of_the_estimate(make_run: MakeRun, tmp_path: Path):
+    run = make_run("run", labelled=False)
+    sample = draw_sample(run, 40, seed=0)
+    note_sample(run, sample)
+    (tmp_path / "labels.csv").write_text(sample_csv(sample, dict.fromkeys(sample.paths, "3")))
+    found = audit_run(run, tmp_path / "labels.csv")
+    text = page_of(run).text
+    assert f"Target accuracy, audited {found.accuracy:.1%}" in text
+    assert f"{found.accuracy:.1%} {found.low:.1%} to {found.high:.1%}" in text
+    assert f"{found.right} of 40 images that a person labelled are right" in text
+    assert "The estimate without labels was" in text
+    assert "tcm audit" not in text
 
 
 def test_a_run_without_predictions_for_the_source_has_no_estimate(make_run: MakeRun):

@@ -10,7 +10,7 @@ Pixels = NDArray[np.uint8]  # [n, height, width, 3]
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601: how bright red, green and blue look
 HARDLY = 0.015  # mean absolute change of a pixel, as a share of its range, that nobody sees
 SWAPPED, RESHAPED = -0.3, 0.5  # correlations of brightness with the original
-SLIGHT, STRONG = 1.0, 4.0  # levels of a change, in units of its smallest visible size
+SLIGHT, STRONG = 1.0, 6.0  # levels of a change, in units of its smallest visible size
 MOST = 3  # words in a description
 
 

@@ -1,10 +1,11 @@
-"""What is known about the target accuracy of a run: measured with labels, or estimated without."""
+"""What is known about the target accuracy of a run: measured with labels, audited by hand, or estimated."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from tcm.analysis.run_record import Record
 from tcm.errors import InputError
+from tcm.estimation.audit import read_audit
 from tcm.estimation.estimate import Estimate, estimate, read_estimate
 from tcm.estimation.inputs import read_predictions
 from tcm.report.scores import wilson_interval
@@ -17,7 +18,7 @@ class Known:
     accuracy: float
     low: float
     high: float
-    how: Literal["measured", "estimated"]
+    how: Literal["measured", "audited", "estimated"]
     note: str  # a sentence: on which images, or how far off the estimate usually is
 
 
@@ -48,10 +49,17 @@ def run_estimate(record: Record) -> Estimate | None:
 
 
 def known_accuracy(record: Record, found: Estimate | None) -> Known | None:
-    """The best that is known: measured, else estimated."""
+    """The best that is known: measured, else audited, else estimated."""
     measured = measured_accuracy(record)
-    if measured or found is None:
+    if measured or record.evaluation is None:
         return measured
+    audit = read_audit(record.folder)
+    if audit:
+        labelled = f"{audit.right} of {audit.labelled} images that a person labelled are right"
+        note = f"Audited: {labelled}. The {100 * audit.level:.0f}% interval is exact."
+        return Known(audit.accuracy, audit.low, audit.high, "audited", note)
+    if found is None:
+        return None
     share, points = f"{100 * found.level:.0f}%", f"{100 * found.error:.0f} points"
     known = f"On {found.cases} known cases the estimate was off by {points} on average"
     note = f"Estimated without labels. {known}, and the interval contained the truth in {share} of them."
