@@ -1,28 +1,33 @@
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from support.mistakes import draw_domain
 
 from tcm.bench.config import method_settings
-from tcm.cli.app import COMMANDS, main, parsed_call
+from tcm.cli.app import COMMANDS, commands_of, function_of, main, parsed_call, split_command
+from tcm.cli.help import brief
+from tcm.cli.interrupts import end_at_once, interruptible
 from tcm.cli.messages import warning_printer
+from tcm.cli.options import Option, option_groups
 from tcm.mechanisms.train import FORMS, Form, bank_config
 from tcm.methods import METHODS
 
 
-def test_help_lists_every_command_with_purpose_and_example(capsys: pytest.CaptureFixture[str]):
-    assert main(["--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    for name, command in COMMANDS.items():
-        assert f"tcm {name}" in shown
-        assert command.purpose in shown
-        assert command.example in shown
-        assert command.example.startswith(f"tcm {name}")
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
+    shown = []
+    for words in (["--help"], ["help"], ["-h"], []):
+        assert main(words) == 0
+        shown.append(capsys.readouterr().out)
+    assert len(set(shown)) == 1
+    folded = {"tcm figure NAME" if name.startswith("figure") else f"tcm {name}" for name in COMMANDS}
+    assert [name for name in folded if name not in shown[0]] == []
+    assert all(command.example.startswith(f"tcm {name}") for name, command in COMMANDS.items())
 
 
 def test_help_does_not_wait_for_torch():
@@ -30,15 +35,104 @@ def test_help_does_not_wait_for_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"] + ["train dann", "train tcm-paper"])
-def test_every_command_explains_its_options(name: str, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ended:
-        main([*name.split(), "--help"])
-    assert not ended.value.code
+EXPLAINED = [name for name in COMMANDS if name != "train"] + ["train dann", "train tcm", "train tcm-paper"]
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_the_help_of_every_command_fits_on_a_screen(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*name.split(), "--help"]) == 0
     out = capsys.readouterr().out
-    assert f"tcm {name}" in out
-    if name.startswith("train"):
-        assert all(option in out for option in ("--steps", "--seed", "--save-every", "--out", "--data.source-dir"))
+    assert main(["help", *name.split()]) == 0
+    assert capsys.readouterr().out == out
+    lines = out.splitlines()
+    assert lines[0].startswith(f"usage: tcm {name} ")
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert "example:" in lines
+    assert len([line for line in lines if line.startswith("  -")]) <= 10
+    assert "None" not in out
+
+
+@pytest.mark.parametrize("name", ["fit", "bench", "train tcm"])
+def test_all_options_are_in_the_long_help(name: str, capsys: pytest.CaptureFixture[str]):
+    assert main([*name.split(), "--help-all"]) == 0
+    out = capsys.readouterr().out
+    known = [option.name for group in option_groups(name, command_function(name))[1] for option in group.options]
+    assert len(known) > 10
+    assert [option for option in known if option not in out] == []
+    assert "None" not in out.replace("None of", "")
+
+
+def command_function(name: str) -> Any:
+    _, command, _ = split_command(name.split())
+    return function_of(command)
+
+
+@pytest.mark.parametrize("group", ["train", "figure", "data"])
+def test_a_group_lists_its_commands_on_a_screen(group: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["help", group])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert [name for name in commands_of(group) if f"tcm {name} " not in out] == []
+    assert len(out.splitlines()) <= 40
+
+
+def test_options_are_read_from_the_help_of_a_function():
+    def command(run: Path, count: int | Literal["auto"] = 3, limit: int | None = None, loud: bool = True) -> int:
+        """Do it.
+
+        Args:
+            run: Where.
+            count: How many. More words.
+            limit: At most. Default: all.
+            loud: Say so.
+        """
+        return 0
+
+    about, (named,) = option_groups("x", command)
+    assert about == "Do it."
+    assert named.options == [
+        Option("--run PATH", "Where. (required)"),
+        Option("--count INT or auto", "How many. More words. (default: 3)"),
+        Option("--limit INT", "At most. Default: all."),
+        Option("--loud, --no-loud", "Say so. (default: on)"),
+    ]
+    assert [option.field for option in named.options] == ["run", "count", "limit", "loud"]
+    assert brief(named.options[1].text) == "How many. (default: 3)"
+    assert brief(named.options[2].text) == "At most. Default: all."
+
+
+@pytest.mark.parametrize("module", ["tcm.cli.app", "rich.console", "tyro", "torch", "tcm.methods", "numpy.random"])
+def test_ctrl_c_while_modules_load_ends_in_one_line(module: str):
+    code = f"""
+import os, signal, sys
+from tcm.__main__ import main
+
+class Interrupting:
+    def find_spec(self, name, *rest):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = ["train", "erm", "--help"]
+main()
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "stopped; repeat the command to continue\n")
+
+
+def test_inside_a_command_ctrl_c_is_an_exception_again():
+    signal.signal(signal.SIGINT, end_at_once)
+    try:
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is end_at_once
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -112,15 +206,23 @@ def test_an_unknown_method_is_one_line_with_the_nearest(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == 'error: there is no command "tcm train dannn"; did you mean "tcm train dann"?\n'
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_commands_methods_and_options(shell: str, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ended:
-        main(["--tyro-print-completion", shell])
-    assert not ended.value.code
+    assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    words = ("mechanisms", "tcm-release", "check", "--quiet", "--out", "--data.source-dir", "--method.trade-off")
+    dashes = "" if shell == "fish" else "--"
+    options = [f"{dashes}{name}" for name in ("quiet", "out", "data.source-dir", "method.trade-off")]
+    words = ("mechanisms", "tcm-release", "check", *options)
     assert [word for word in words if word not in script] == []
-    assert "--command" not in script  # an option of `tcm train dann` has no prefix
+    assert "--command." not in script  # an option of `tcm train dann` has no prefix
+
+
+@pytest.mark.parametrize("words", [["completion"], ["completion", "dos"], ["completion", "bash", "zsh"]])
+def test_completion_of_another_shell_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "give bash, zsh or fish" in error
+    assert error.count("\n") == 1
 
 
 def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]):

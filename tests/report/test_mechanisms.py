@@ -29,7 +29,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def pictures(page: Page) -> list[str]:
-    return [alt for alt in page.attributes("img", "alt") if alt and "under mechanism" in alt]
+    """The descriptions of all counterfactuals in the galleries."""
+    return [alt for alt in page.attributes("img", "alt") if alt and "under mechanism" in alt and ":" not in alt]
 
 
 def test_a_run_shows_images_wins_and_factors(run: Path):
@@ -45,6 +46,11 @@ def test_a_run_shows_images_wins_and_factors(run: Path):
     assert any("source images of each class" in label for label in described)
     assert any("mechanism 2 changes" in label for label in described)
     assert "Specialisation is 0." in page.text
+    for number in (1, 2):
+        assert f"M{number}: " in page.text
+        assert any(f"under mechanism {number}: " in alt for alt in page.attributes("img", "alt") if alt)
+    assert "Back to the source: " in page.text
+    assert "Used in training" not in page.text  # no run of stage 2 says so
     for title in ("adversarial", "cycle", "identity", "critics"):
         assert f"Loss: {title}" in page.text
     assert "wins/source" not in page.text
@@ -80,8 +86,8 @@ def test_transported_images_are_read_and_no_network_makes_them(run: Path, monkey
     monkeypatch.setattr("tcm.report.mechanisms.run_galleries", never)
     page = page_of(run)
     assert len(pictures(page)) == 2 * 6 * 2
-    # The originals, and the same winners.
-    assert [source for source in page.attributes("img", "src") if source][::3] == computed[::3]
+    # The originals, after the two cards of the mechanisms, and the same winners.
+    assert [source for source in page.attributes("img", "src") if source][4::3] == computed[4::3]
     assert page.attributes("td", "class").count("winner") == 2 * 6
 
 
@@ -89,12 +95,29 @@ def test_beside_runs_of_methods(run: Path, make_run: Callable[..., Path]):
     page = page_of(make_run("a"), run, make_run("b", seed=1))
     assert "2 runs of dann" in page.text
     assert "And 1 run of stage 1" in page.text
-    assert [row[-1] for row in page.rows if len(row) == 9 and row[-1] in ("a", "b", "mechanisms")] == ["a", "b"]
+    names = [row[0] for row in page.rows if len(row) == 6 and "steps" in row[0]]
+    assert [name.split(", ")[-1] for name in names] == ["a", "b"]
     assert {"#run-1", "#run-3"} <= set(page.attributes("a", "href"))
     assert "mechanisms, seed 0" in page.text
     assert len(pictures(page)) == 2 * 6 * 2
     identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
+
+
+def test_a_run_of_stage_2_says_which_mechanisms_it_uses(run: Path, make_run: Callable[..., Path]):
+    classifier = make_run("a")
+    verdicts = [
+        {"mechanism": 0, "origin": "source", "reasons": []},
+        {"mechanism": 0, "origin": "target", "reasons": ["dead"]},
+        {"mechanism": 1, "origin": "source", "reasons": ["blank", "not nearer"]},
+        {"mechanism": 1, "origin": "target", "reasons": ["blank"]},
+    ]
+    (classifier / "mechanisms.json").write_text(json.dumps({"verdicts": verdicts}))
+    text = page_of(classifier, run).text
+    assert "Not used for target images: it never wins an image." in text
+    assert "Not used: it makes blank images, it brings images no nearer to the other domain." in text
+    (classifier / "mechanisms.json").write_text(json.dumps({"verdicts": verdicts[:1]}))
+    assert "Used in training." in page_of(classifier, run).text
 
 
 def test_several_runs_of_stage_1_alone(run: Path):

@@ -102,7 +102,8 @@ def predictions(
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     guess, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     order = np.argsort(-confidence)
-    shown = order[guess[order] != true[order]][:12] if labelled else np.concatenate([order[:8], order[-8:]])
+    sure = order[guess[order] != true[order]] if labelled else order
+    shown = np.concatenate([order[::-1][:24], sure[:12]])
     pictures = random.integers(0, 256, (3, 24, side, side, 3), dtype=np.uint8)
     return {
         "probabilities": probabilities.astype(np.float32),

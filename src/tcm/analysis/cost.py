@@ -11,7 +11,6 @@ import torch
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from tcm.data.batch import Batch, Counterfactuals, StrongViews
 from tcm.errors import InputError
@@ -110,6 +109,8 @@ def count_costs(
 
 def multiply_adds(run: Callable[[], object]) -> float:
     """Billions of multiply-adds in the forward passes of `run`."""
+    from torch.utils.flop_counter import FlopCounterMode  # imported here: it loads triton
+
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
         run()

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.manifold import TSNE
@@ -21,6 +20,7 @@ from tcm.data.task import Task
 from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.gallery import spread_over_classes
 from tcm.methods.method import Method
+from tcm.training.device import Compute
 
 CLASSES = 15  # only the first classes are shown, as in the paper: more would clutter the figure
 POINTS = 750  # images of each domain at most
@@ -89,7 +89,7 @@ def _of_classes(labels: Tensor, count: int) -> Tensor:
 
 
 @torch.inference_mode()
-def run_features(fabric: Fabric, method: Method, images: Tensor, crop: int) -> NDArray[np.float64]:
+def run_features(fabric: Compute, method: Method, images: Tensor, crop: int) -> NDArray[np.float64]:
     """The features [n, features] that the method classifies, of uint8 images [n, size, size, 3]."""
     parts = []
     for some in centre_crop_batches(images, crop, fabric.device):

@@ -4,21 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lightning_fabric import Fabric
-
 from tcm.classifier.train import Trained, load_trained
 from tcm.config import to_json
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, printable
 from tcm.results.identity import RunFacts, distinct, folder_names, identities, labels
 from tcm.results.store import number_of_mechanisms, portable_config
-from tcm.training.device import make_fabric
+from tcm.training.device import Compute, inference_on
 
 
 class SideBySide(NamedTuple):
     """Runs on the same task, on one device."""
 
-    fabric: Fabric
+    fabric: Compute
     task: Task
     crop: int
     runs: tuple[Trained, ...]
@@ -39,7 +37,7 @@ def open_side_by_side(folders: Sequence[Path], device: str = "auto", quiet: bool
         if crop != crops[0]:
             found = f"{printable(folders[0])} has `data.crop` {crops[0]} and {printable(folder)} {crop}"
             raise InputError(f"{found}; name runs with the same `data.crop`")
-    fabric = make_fabric(device, runs[0].config.precision)
+    fabric = inference_on(device, runs[0].config.precision)
     for run in runs:
         fabric.to_device(run.method)
     return SideBySide(fabric, tasks[0], crops[0], runs)

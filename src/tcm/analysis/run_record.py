@@ -24,6 +24,7 @@ _ARRAYS = (
     "shown_index",
     "shown_images",
 )
+_ON_SOURCE = ("on_source", "source_classes", "held_out")  # runs of earlier versions have none of them
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,17 @@ class Record:
         return sum(row.get("seconds", 0.0) for row in self.history)
 
     @property
+    def held_out_accuracy(self) -> float | None:
+        """The accuracy on source images that training did not see; None if there are none."""
+        held_out = self.evaluation.arrays.get("held_out") if self.evaluation else None
+        if self.evaluation is None or held_out is None or not held_out.any():
+            return None
+        arrays = self.evaluation.arrays
+        return float((arrays["on_source"].argmax(axis=1) == arrays["source_classes"])[held_out].mean())
+
+    @property
     def source_accuracy(self) -> float | None:
-        """The accuracy on the source at the reported step, else the last one logged; None if none was logged."""
+        """The accuracy on all source images at the reported step, else the last one logged; None if none was logged."""
         found = {row["step"]: row["source/accuracy"] for row in self.history if "source/accuracy" in row}
         reported = self.evaluation.summary["step"] if self.evaluation else None
         return found.get(reported, found[max(found)]) if found else None
@@ -183,7 +193,7 @@ def _arrays(file: Path, classes: int) -> dict[str, np.ndarray]:
     remedy = f"repeat the evaluation with tcm evaluate {printable(file.parent)}"
     try:
         with np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in _ARRAYS}
+            arrays = {name: stored[name] for name in (*_ARRAYS, *(name for name in _ON_SOURCE if name in stored))}
     except FileNotFoundError as error:
         raise InputError(f"{printable(file)} is missing; {remedy}") from error
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

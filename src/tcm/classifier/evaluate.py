@@ -6,7 +6,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from tcm.data.augment import as_input, centre_crops, crop_counterfactuals, crop_
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
+from tcm.training.device import Compute, uncompiled
 
 T = TypeVar("T")
 BATCH = 256  # images in a batch, if they are small
@@ -54,16 +54,16 @@ def centre_crop_batches(images: Tensor, crop: int, device: torch.device) -> Iter
         yield as_input(take(images, crop_pixels(indices, cuts, size, crop)).to(device))
 
 
-def run_in_batches(fabric: Fabric, function: Callable[[Tensor], T], images: Tensor, crop: int) -> Iterator[T]:
+def run_in_batches(fabric: Compute, function: Callable[[Tensor], T], images: Tensor, crop: int) -> Iterator[T]:
     """`function` of each batch of centre crops. The method must be in evaluation mode."""
     for batch in centre_crop_batches(images, crop, fabric.device):
         # Compiling for evaluation would cost more than the few passes take.
-        with torch.inference_mode(), torch.compiler.set_stance("force_eager"), fabric.autocast():
+        with torch.inference_mode(), uncompiled(), fabric.autocast():
             result = function(batch)
         yield result
 
 
-def predict_images(fabric: Fabric, answer: Callable[[Tensor], Answer], images: Tensor, crop: int) -> Predictions:
+def predict_images(fabric: Compute, answer: Callable[[Tensor], Answer], images: Tensor, crop: int) -> Predictions:
     """Predictions for uint8 images [n, size, size, 3], centre-cropped, in one pass."""
     batches = [
         Predictions(
@@ -80,7 +80,7 @@ def predict_images(fabric: Fabric, answer: Callable[[Tensor], Answer], images: T
     )
 
 
-def predict_task(fabric: Fabric, method: Method, task: Task, crop: int) -> TaskPredictions:
+def predict_task(fabric: Compute, method: Method, task: Task, crop: int) -> TaskPredictions:
     """Predictions for both domains: `answer` for target images, `answer_fast` for source images.
 
     Source images need no inverse mechanisms: these transport target images to the source domain, and are trained to
@@ -93,7 +93,7 @@ def predict_task(fabric: Fabric, method: Method, task: Task, crop: int) -> TaskP
 
 
 def counterfactual_variants(
-    fabric: Fabric, method: Method, predicted: Tensor, made: Tensor, crop: int
+    fabric: Compute, method: Method, predicted: Tensor, made: Tensor, crop: int
 ) -> dict[str, Tensor]:
     """Other ways to predict target images, from their counterfactuals on disk: uint8 [n, k, size, size, 3].
 
@@ -105,7 +105,7 @@ def counterfactual_variants(
     return {"average": torch.stack([predicted, *each]).mean(dim=0), **alone}
 
 
-def probabilities(fabric: Fabric, predict: Callable[[Tensor], Tensor], images: Tensor, crop: int) -> Tensor:
+def probabilities(fabric: Compute, predict: Callable[[Tensor], Tensor], images: Tensor, crop: int) -> Tensor:
     """Class probabilities [n, classes] on the CPU of uint8 images [n, size, size, 3], centre-cropped."""
     return _concatenated(_probabilities(logits) for logits in run_in_batches(fabric, predict, images, crop))
 

@@ -16,7 +16,7 @@ from tcm.data.task import Task
 from tcm.training.files import write_atomically
 from tcm.training.run_folder import Run
 
-SAMPLES, SHOWN = 12, 24  # images kept: samples of each domain, and target images for the gallery of the report
+SAMPLES, SHOWN = 12, 24  # images kept: samples of each domain, and the least confident predictions for the report
 THUMBNAIL = 96  # largest side of a kept image, in pixels
 
 
@@ -109,14 +109,15 @@ def source_arrays(predictions: TaskPredictions, task: Task, held_out: Tensor | N
 
 
 def images_to_show(on_target: Tensor, labels: Tensor) -> Tensor:
-    """Indices of the most confident mistakes or, without labels, of the most and the least confident predictions."""
+    """Indices of the images of a report's galleries: the least confident predictions, and half as many most confident
+    ones; where there are labels, the most confident mistakes in place of these."""
     confidence, guess = on_target.max(dim=1)
+    order = confidence.argsort()
+    doubtful, rest = order[:SHOWN], order[SHOWN:].flip(0)
     if bool((labels >= 0).any()):
         wrong = ((guess != labels) & (labels >= 0)).nonzero().flatten()
-        return wrong[confidence[wrong].argsort(descending=True)][:SHOWN]
-    order = confidence.argsort(descending=True)
-    half = min(SHOWN, len(order)) // 2
-    return torch.cat([order[:half], order[len(order) - half :]])
+        rest = wrong[confidence[wrong].argsort(descending=True)]
+    return torch.cat([doubtful, rest[: SHOWN // 2]])
 
 
 def thumbnails(store: ImageStore, indices: Tensor) -> np.ndarray:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from tcm.classifier.evaluate import BATCH, Predictions, run_in_batches
@@ -16,6 +15,7 @@ from tcm.data.task import Task, default_cache
 from tcm.errors import InputError
 from tcm.methods.frozen import FrozenMethod
 from tcm.progress import ProgressDisplay
+from tcm.training.device import Compute
 from tcm.training.files import make_folder, write_atomically
 from tcm.training.run_config import RunConfig
 
@@ -23,7 +23,7 @@ Network = Callable[[Tensor], Tensor]
 SOME = 64  # images whose features are computed between two updates of the progress display
 
 
-def features_of_task(fabric: Fabric, network: Network, task: Task, config: RunConfig) -> tuple[Tensor, Tensor]:
+def features_of_task(fabric: Compute, network: Network, task: Task, config: RunConfig) -> tuple[Tensor, Tensor]:
     """The network's output for all images of both domains, on the device: [n, width] each.
 
     That of a frozen network comes from the cache if it is there.
@@ -52,7 +52,9 @@ def weights_digest(network: nn.Module) -> str:
     return found.hexdigest()
 
 
-def cached_features(fabric: Fabric, network: nn.Module, store: ImageStore, crop: int, folder: Path, how: str) -> Tensor:
+def cached_features(
+    fabric: Compute, network: nn.Module, store: ImageStore, crop: int, folder: Path, how: str
+) -> Tensor:
     """The features of a store's images, from the file in `folder` or computed and written there.
 
     `how` names all that the features depend on beside the images.
@@ -75,7 +77,7 @@ def cached_features(fabric: Fabric, network: nn.Module, store: ImageStore, crop:
     return computed
 
 
-def computed_features(fabric: Fabric, network: nn.Module, store: ImageStore, crop: int) -> Tensor:
+def computed_features(fabric: Compute, network: nn.Module, store: ImageStore, crop: int) -> Tensor:
     """The features of a store's images, with a progress display."""
     parts: list[Tensor] = []
     with ProgressDisplay(f"features of {store.name}", len(store), unit="image") as display:

@@ -14,7 +14,7 @@ from tcm.classifier.evaluate import BATCH, predict_images, probabilities
 from tcm.classifier.inputs import Images, Pixels, stored_pixels
 from tcm.classifier.train import Trained, load_trained
 from tcm.errors import explain_out_of_memory
-from tcm.training.device import make_fabric
+from tcm.training.device import inference_on
 from tcm.training.run_folder import chosen_run
 
 predicting = explain_out_of_memory("predicting", "free some, or set `device=cpu`")
@@ -41,7 +41,7 @@ class Classifier:
     def __init__(self, trained: Trained, device: str = "auto"):
         self.method_name, self.classes = trained.name, trained.classes
         self.config, self.method = trained.config, trained.method
-        self._fabric = make_fabric(device, self.config.precision)
+        self._fabric = inference_on(device, self.config.precision)
         self._fabric.to_device(self.method)
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.classifier.evaluate import (
@@ -35,7 +34,7 @@ from tcm.methods.frozen import FrozenMethod
 from tcm.methods.method import Method, Problem, RecipeName, TargetImages, TaskFeatures
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.progress import ProgressDisplay
-from tcm.training.device import make_fabric
+from tcm.training.device import Compute, inference_on, uncompiled
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run, mechanisms_run
@@ -152,7 +151,7 @@ class Setup(NamedTuple):
 def set_up(
     config: TrainConfig[Any],
     run: Run,
-    fabric: Fabric,
+    fabric: Compute,
     task: Task,
     trained: TrainedMechanisms | None,
     quiet: bool = False,
@@ -191,7 +190,7 @@ def set_up(
 def judge_mechanisms(
     config: TrainConfig[Any],
     run: Run,
-    fabric: Fabric,
+    fabric: Compute,
     task: Task,
     mechanisms: LoadedMechanisms,
     backbone: Backbone,
@@ -219,7 +218,7 @@ def judge_mechanisms(
 class Evaluator:
     """Called at every evaluation of a run: returns its metrics and keeps the newest predictions."""
 
-    def __init__(self, fabric: Fabric, setup: Setup, crop: int):
+    def __init__(self, fabric: Compute, setup: Setup, crop: int):
         self.fabric, self.setup, self.crop = fabric, setup, crop
         self.predictions: TaskPredictions | None = None
 
@@ -258,7 +257,7 @@ class Evaluator:
 
 
 @torch.inference_mode()
-def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
+def finish_training(fabric: Compute, setup: Setup, crop: int) -> None:
     """Runs what a method does after its last step, in evaluation mode."""
 
     def batches(images: Tensor) -> Iterator[Tensor]:
@@ -266,7 +265,7 @@ def finish_training(fabric: Fabric, setup: Setup, crop: int) -> None:
 
     task, mechanisms = setup.task, setup.mechanisms
     source = zip(batches(task.source.images), batches(mechanisms.transported[0]), strict=True) if mechanisms else ()
-    with fabric.autocast(), torch.compiler.set_stance("force_eager"):
+    with fabric.autocast(), uncompiled():
         setup.method.conclude(batches(task.target.images), source)
 
 
@@ -335,7 +334,7 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         found = f"{folder} has a model but no config.json, so its images are unknown"
         raise InputError(f"{found}; name the folder of its run, or use tcm predict")
     config = trained.config
-    fabric = make_fabric(device, config.precision)
+    fabric = inference_on(device, config.precision)
     fabric.to_device(trained.method)
     task = load_task(config.data, quiet)
     if task.source.classes != trained.classes:

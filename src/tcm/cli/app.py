@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tcm import __version__
-from tcm.cli.help import Command, print_help, unknown_command
+from tcm.cli.help import Command, print_command_help, print_group, print_overview, unknown_command
+from tcm.cli.interrupts import STOPPED, interruptible
 from tcm.cli.messages import warning_printer, with_options
 from tcm.errors import InputError, Interrupted, printable
 
+HELP = ("-h", "--help", "--help-all")
+SHELLS = ("bash", "zsh", "fish")
 FOLDERS = "--data.source-dir photos --data.target-dir cliparts"
 COMMANDS = {
     "demo": Command(
@@ -134,19 +137,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return 0
     except KeyboardInterrupt:
-        print("stopped; repeat the command to continue", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         return 128 + signal.SIGINT
 
 
 def run_command(words: list[str]) -> int:
     """Parses the words and calls the command."""
+    name, command, options = split_command(words)
+    for word in HELP:
+        if word in options:
+            return explain(name, command, everything=word == "--help-all")
     call = parsed_call(words)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         # Pillow's warnings about damaged metadata and large images name no file; unusable images are reported by name.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         warnings.showwarning = warning_printer()
-        return call()
+        with interruptible():
+            return call()
+
+
+def explain(name: str, command: Command, everything: bool) -> int:
+    """Prints the help of a command."""
+    from tcm.cli.options import option_groups
+
+    print_command_help(name, command.example, *option_groups(name, function_of(command)), everything)
+    return 0
 
 
 def parsed_call(words: list[str]) -> functools.partial[int]:
@@ -167,8 +183,8 @@ def split_command(words: list[str]) -> tuple[str, Command, list[str]]:
         name = " ".join(words[:count])
         if name in group:
             return name, group[name], words[count:]
-    if group and (len(words) == 1 or words[1] in ("-h", "--help")):
-        print_help(group)
+    if group and (len(words) == 1 or words[1] in HELP):
+        print_group(words[0], group)
         raise SystemExit(0 if len(words) > 1 else 2)
     if group:
         raise unknown_command(f"tcm {words[0]}", words[1], (name.split()[1] for name in group))
@@ -183,7 +199,18 @@ def commands_of(word: str) -> dict[str, Command]:
     from tcm.methods import METHODS
 
     train = COMMANDS["train"]
-    return {f"train {name}": Command(purpose_of(name), "", train.function, True, (name,)) for name in METHODS}
+    return {
+        f"train {name}": Command(purpose_of(name), train_example(name), train.function, True, (name,))
+        for name in METHODS
+    }
+
+
+def train_example(method: str) -> str:
+    """How a method is trained on two folders."""
+    from tcm.methods import METHODS
+
+    needed = " --mechanisms runs/mechanisms" if METHODS[method].uses_counterfactuals else ""
+    return f"tcm train {method} {FOLDERS}{needed} --out runs/{method}"
 
 
 def function_of(command: Command, parsed: Mapping[str, Any] | None = None) -> Callable[..., int]:
@@ -193,9 +220,11 @@ def function_of(command: Command, parsed: Mapping[str, Any] | None = None) -> Ca
     return function(*command.arguments, parsed) if command.adaptive else function
 
 
-def show_help(_: list[str]) -> int:
-    """tcm --help."""
-    print_help(COMMANDS)
+def show_help(words: list[str]) -> int:
+    """tcm --help, and tcm help COMMAND."""
+    if words[0] == "help" and len(words) > 1:
+        return run_command([*words[1:], "--help"])
+    print_overview(COMMANDS)
     return 0
 
 
@@ -206,21 +235,22 @@ def show_version(_: list[str]) -> int:
 
 
 def show_completion(words: list[str]) -> int:
-    """tcm --tyro-print-completion SHELL: a script of all commands, as tyro writes it."""
+    """tcm completion SHELL: a script of all commands, as tyro writes it."""
     from tcm.cli.parser import print_completion
 
+    if len(words) != 2 or words[1] not in SHELLS:
+        given = f'"{words[1]}"' if len(words) > 1 else "no shell"
+        raise InputError(f"tcm completion was given {given}; give {', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
     functions: dict[str, Any] = {}
     for word in dict.fromkeys(name.split()[0] for name in COMMANDS):
         group = {name.partition(" ")[2]: function_of(command) for name, command in commands_of(word).items()}
         functions[word] = group.get("", group)
-    print_completion(functions, words)
+    print_completion(functions, words[1])
     return 0
 
 
 PROGRAM_OPTIONS: dict[str, Callable[[list[str]], int]] = {
-    "-h": show_help,
-    "--help": show_help,
+    **dict.fromkeys(("help", *HELP), show_help),
     "--version": show_version,
-    "--tyro-print-completion": show_completion,
-    "--tyro-write-completion": show_completion,
+    "completion": show_completion,
 }

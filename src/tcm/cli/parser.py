@@ -47,11 +47,13 @@ def on_one_line(box: str) -> str:
 
 
 def print_completion(
-    functions: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., Any]]], options: list[str]
-):
+    functions: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., Any]]], shell: str
+) -> None:
     """Prints the completion script of a shell for these commands, some of which are groups of commands."""
     commands = {name: group(found) if isinstance(found, Mapping) else found for name, found in functions.items()}
-    tyro.cli(subcommands(commands), prog="tcm", args=options, config=(tyro.conf.DisallowNone,))
+    options = ["--tyro-print-completion", shell]
+    with contextlib.suppress(SystemExit):
+        tyro.cli(subcommands(commands), prog="tcm", args=options, config=(tyro.conf.DisallowNone,))
 
 
 def subcommands(functions: Mapping[str, Callable[..., Any]]) -> Any:

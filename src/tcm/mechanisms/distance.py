@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.data.augment import as_input, as_stored, centre_crops, crop_images, crop_pixels
@@ -17,6 +16,7 @@ from tcm.mechanisms.disentanglement import Transport
 from tcm.mechanisms.pair import SIDES, Side, opposite, run_network
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.nn.generator import GeneratorConfig
+from tcm.training.device import Compute
 
 BATCH = 256  # images in a batch of the backbone
 LARGEST_BATCH = 256  # images in a batch of the generators
@@ -50,7 +50,7 @@ class WatchConfig:
 class Watch:
     """Called at every evaluation of stage 1: returns the distances for metrics.jsonl."""
 
-    def __init__(self, fabric: Fabric, bank: MechanismBank, network: Backbone, task: Task, crop: int, images: int):
+    def __init__(self, fabric: Compute, bank: MechanismBank, network: Backbone, task: Task, crop: int, images: int):
         self.fabric, self.bank, self.task, self.crop, self.images = fabric, bank, task, crop, images
         self.network = network
         fabric.to_device(network)
@@ -114,7 +114,7 @@ def single_and_combined(bank: MechanismBank) -> Transport:
 
 
 def frechet(
-    fabric: Fabric,
+    fabric: Compute,
     transport: Transport,
     backbone: Backbone,
     task: Task,
@@ -148,7 +148,7 @@ def frechet(
 
 
 @torch.inference_mode()
-def features(fabric: Fabric, backbone: Backbone, images: Tensor, crop: int) -> Tensor:
+def features(fabric: Compute, backbone: Backbone, images: Tensor, crop: int) -> Tensor:
     """Features [n, d] on the CPU of uint8 images [n, size, size, 3], centre-cropped.
 
     The backbone must be on the device and in evaluation mode; it normalises the images itself.

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.counterfactual_store import open_counterfactuals
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.transport import counterfactuals, open_for_transport, weights_hash
+from tcm.training.device import Compute
 
 CANDIDATES = 4  # images transported for each one shown, so that several winners can be shown
 AT_ONCE = 8  # images transported together
@@ -42,7 +42,7 @@ def run_galleries(folder: Path, images: int, device: str = "auto", quiet: bool =
     return galleries(setup.fabric, setup.bank, setup.task, images)
 
 
-def galleries(fabric: Fabric, bank: MechanismBank, task: Task, images: int) -> list[Gallery]:
+def galleries(fabric: Compute, bank: MechanismBank, task: Task, images: int) -> list[Gallery]:
     """One gallery of each domain with at most `images` images; the same for the same run and data."""
     found = []
     for origin, store, other in zip(SIDES, task, reversed(task), strict=True):

@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.data.store import ImageStore
@@ -14,6 +13,7 @@ from tcm.data.task import Task
 from tcm.mechanisms.distance import features, frechet_distance
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.nn.backbone import Backbone
+from tcm.training.device import Compute
 from tcm.training.source_probe import (
     Predictor,
     Recognition,
@@ -61,7 +61,7 @@ class Measurements:
 
 
 def measure(
-    fabric: Fabric,
+    fabric: Compute,
     backbone: Backbone | None,
     task: Task,
     transported: tuple[Tensor, Tensor],
@@ -107,7 +107,7 @@ def compared_pixels(store: ImageStore, made: Tensor) -> Pixels:
 
 
 def asked_features(
-    fabric: Fabric,
+    fabric: Compute,
     backbone: Backbone,
     task: Task,
     transported: tuple[Tensor, Tensor],

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.data.augment import as_input, as_stored
@@ -26,7 +25,7 @@ from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms, weights_hash
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.train import MechanismsConfig
 from tcm.progress import ProgressDisplay
-from tcm.training.device import make_fabric
+from tcm.training.device import Compute, inference_on
 from tcm.training.files import lock, make_folder
 from tcm.training.run_folder import Run
 from tcm.training.stop_requests import StopRequest, stop_requests
@@ -47,7 +46,7 @@ class TransportedBatch(NamedTuple):
 class TransportSetup(NamedTuple):
     """A finished run of stage 1, with its networks on the device, and its images."""
 
-    fabric: Fabric
+    fabric: Compute
     config: MechanismsConfig
     bank: MechanismBank
     task: Task
@@ -114,7 +113,7 @@ def open_for_transport(
 ) -> TransportSetup:
     """A finished run, ready to transport its images; an error if it cannot."""
     config, bank = trained or load_mechanisms(folder)
-    fabric = make_fabric(device, config.precision)
+    fabric = inference_on(device, config.precision)
     task = task or load_task(config.data, quiet)
     require_transportable(folder, config, task)
     fabric.to_device(bank)
@@ -152,7 +151,7 @@ def generator_passes(bank: MechanismBank, images: int) -> int:
 
 
 @torch.inference_mode()
-def counterfactuals(fabric: Fabric, bank: MechanismBank, origin: Side, pixels: Tensor) -> TransportedBatch:
+def counterfactuals(fabric: Compute, bank: MechanismBank, origin: Side, pixels: Tensor) -> TransportedBatch:
     """The counterfactuals of stored images [batch, side, side, 3] on the device, and the winners (TCM Eq. (2))."""
     with fabric.autocast():
         losses, made = bank.scored(2 * as_input(pixels) - 1, origin)
@@ -173,7 +172,7 @@ def win_shares(out: Path) -> dict[Side, list[float]]:
 
 
 def _transport_all(
-    fabric: Fabric, bank: MechanismBank, task: Task, writers: dict[Side, CounterfactualWriter], out: Path, quiet: bool
+    fabric: Compute, bank: MechanismBank, task: Task, writers: dict[Side, CounterfactualWriter], out: Path, quiet: bool
 ) -> None:
     def done() -> int:
         return sum(writer.done for writer in writers.values())

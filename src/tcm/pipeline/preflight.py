@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_fabric import Fabric
-
 from tcm.classifier.evaluate import run_in_batches
 from tcm.classifier.train import TrainConfig
 from tcm.data.holdout import held_out_images
@@ -21,7 +19,7 @@ from tcm.nn.backbone import Backbone
 from tcm.pipeline.config import FitConfig, StageOne
 from tcm.pipeline.plan import SOURCE_ONLY, STAGE_ONE, Plan, mechanisms_config, train_config
 from tcm.pipeline.probe import counted_bytes, seconds_of_step, seconds_of_transport, time_of
-from tcm.training.device import free_memory, make_fabric
+from tcm.training.device import Compute, free_memory, make_fabric
 from tcm.training.loop import LESS_MEMORY
 from tcm.training.run_config import open_stream
 from tcm.training.run_folder import Run
@@ -128,7 +126,7 @@ def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan)
     ), per_image  # the model, the state with its momentum, and a second state on its way
 
 
-def seconds_per_image(fabric: Fabric, backbone: Backbone, task: Task, crop: int) -> float:
+def seconds_per_image(fabric: Compute, backbone: Backbone, task: Task, crop: int) -> float:
     """The seconds of a pass of the backbone, per image."""
     some = task.target.images[: 8 if fabric.device.type == "cpu" else 64]
     backbone.eval()

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 from tcm.data.task import Task
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.transport import counterfactuals
+from tcm.training.device import Compute
 from tcm.training.learner import Learner
 from tcm.training.loop import Batches
 from tcm.training.loss_meter import time_on
@@ -27,7 +27,7 @@ def time_of(device: torch.device, work: Callable[[], Any]) -> float:
     return time_on(device) - start
 
 
-def seconds_of_step(fabric: Fabric, learner: Learner, stream: Callable[[int], Batches], batch: int) -> float:
+def seconds_of_step(fabric: Compute, learner: Learner, stream: Callable[[int], Batches], batch: int) -> float:
     """The seconds of a training step of `batch` images per domain. The learner is not to be used afterwards.
 
     On a CPU a smaller step comes first: if the whole one would take too long, it is estimated.
@@ -53,7 +53,7 @@ def seconds_of_step(fabric: Fabric, learner: Learner, stream: Callable[[int], Ba
     return step(batch)
 
 
-def seconds_of_transport(fabric: Fabric, bank: MechanismBank, task: Task) -> float:
+def seconds_of_transport(fabric: Compute, bank: MechanismBank, task: Task) -> float:
     """The seconds that the counterfactuals of an image take."""
     some = task.source.images[:FEW].to(fabric.device)
     bank.eval()

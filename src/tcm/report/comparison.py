@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcm.analysis.run_record import Record
+from tcm.estimation.estimate import Estimate
+from tcm.report.known_accuracy import Known
+from tcm.report.view import RunView
 from tcm.results.identity import Spread, distinct, folder_names, grouped, identities, labels, spread
 
 
@@ -16,12 +19,19 @@ class RunRow:
     method: str  # with the settings in which it differs from other rows
     seed: int
     steps: str
-    accuracy: float | None
+    known: Known | None
+    estimate: Estimate | None
     mean_class_accuracy: float | None
     source_accuracy: float | None
+    source_images: str  # on which images the source accuracy was measured
     seconds: float | None
     selection: str | None
     folder: str
+
+    @property
+    def accuracy(self) -> float | None:
+        """The target accuracy, if it was measured."""
+        return self.known.accuracy if self.known and self.known.how == "measured" else None
 
 
 @dataclass(frozen=True)
@@ -63,16 +73,11 @@ def _methods(records: Sequence[Record]) -> list[str]:
     return labels(identities([record.facts for record in records]))
 
 
-def comparisons(records: Sequence[Record], names: Sequence[str]) -> list[RunsTable]:
-    """One table per task, in the order given; `names` are the runs' labels, and run i has the section `#run-i`.
-
-    Runs of stage 1 have no accuracy, so they are in no table.
-    """
-    rows = [
-        _row(record, name, method, f"run-{number}")
-        for number, (record, name, method) in enumerate(zip(records, names, _methods(records), strict=True), start=1)
-    ]
-    runs = [(record, row) for record, row in zip(records, rows, strict=True) if not record.is_mechanisms]
+def comparisons(views: Sequence[RunView]) -> list[RunsTable]:
+    """One table per task, in the order given. Runs of stage 1 have no accuracy, so they are in no table."""
+    methods = _methods([view.record for view in views])
+    rows = [_row(view, method) for view, method in zip(views, methods, strict=True)]
+    runs = [(view.record, row) for view, row in zip(views, rows, strict=True) if not view.record.is_mechanisms]
     tasks = grouped(runs, (record.task for record, _ in runs))
     return [RunsTable(task, [row for _, row in members], _seeds_rows(members)) for task, members in tasks.items()]
 
@@ -99,17 +104,20 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return spread(known) if len(known) == len(values) else None
 
 
-def _row(record: Record, label: str, method: str, anchor: str) -> RunRow:
-    evaluation, steps = record.evaluation, record.config["steps"]
+def _row(view: RunView, method: str) -> RunRow:
+    record = view.record
+    evaluation, steps, held_out = record.evaluation, record.config["steps"], record.held_out_accuracy
     return RunRow(
-        label=label,
-        anchor=anchor,
+        label=view.label,
+        anchor=view.anchor,
         method=method,
         seed=record.config["seed"],
         steps=f"{steps:,}" if evaluation else f"{record.steps_done:,} of {steps:,}",
-        accuracy=evaluation.accuracy if evaluation else None,
+        known=view.known,
+        estimate=view.estimate,
         mean_class_accuracy=evaluation.mean_class_accuracy if evaluation else None,
-        source_accuracy=record.source_accuracy,
+        source_accuracy=record.source_accuracy if held_out is None else held_out,
+        source_images="training images" if held_out is None else "held-out images",
         seconds=evaluation.summary["seconds"] if evaluation else None,
         selection=evaluation.summary["selection"] if evaluation else None,
         folder=record.folder.resolve().name,

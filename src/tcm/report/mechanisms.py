@@ -1,9 +1,10 @@
 """What the page shows of a run of stage 1: counterfactuals, wins, distances, and the factors that mechanisms change."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -21,10 +22,12 @@ from tcm.mechanisms.disentanglement import Disentanglement, disentanglement
 from tcm.mechanisms.gallery import Gallery, run_galleries, stored_galleries
 from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import MechanismsConfig
+from tcm.report.mechanism_cards import LARGEST, MechanismCard, mechanism_cards
 from tcm.report.pictures import Picture, picture
 from tcm.training.run_folder import Run
 
-IMAGES, LARGEST = 6, 128  # images shown of each domain, and the side to which they are reduced
+IMAGES = 6  # shown of each domain
+MEASURED = 24  # images of each domain from which the words for a mechanism come, if their counterfactuals are on disk
 
 
 class Loaded(NamedTuple):
@@ -67,6 +70,7 @@ class Logged(NamedTuple):
 class MechanismsView:
     """All that the template shows of the mechanisms of a run."""
 
+    cards: list[MechanismCard]
     galleries: list[GalleryView]
     missing: str  # why there are no galleries; empty if there are
     logged: Logged
@@ -79,36 +83,40 @@ class MechanismsView:
         return len(self.galleries[0].rows[0].made) if self.galleries else 0
 
 
-def mechanisms_view(record: Record, name: str, loaded: Loaded = Loaded()) -> MechanismsView:
+def mechanisms_view(
+    record: Record, name: str, loaded: Loaded = Loaded(), judgement: Mapping[str, Any] | None = None
+) -> MechanismsView:
     """What is shown of a run of stage 1. Without its images, or before its end, only what was logged.
 
     Counterfactuals that were transported are read from the run's folder; without them, the mechanisms make a few.
+    `judgement` is what a run of stage 2 noted about these mechanisms.
     """
     logged = _logged(record, name)
     if not record.finished:
-        return MechanismsView([], "The mechanisms are shown when the run is finished.", logged, None, None)
+        return MechanismsView([], [], "The mechanisms are shown when the run is finished.", logged, None, None)
     try:
-        shown, found = _galleries(record.folder, loaded)
+        shown, measured, found = _galleries(record.folder, loaded)
     except InputError as error:
-        return MechanismsView([], f"There are no counterfactuals to show: {error}.", logged, None, None)
-    views = list(map(_gallery_view, shown))
+        return MechanismsView([], [], f"There are no counterfactuals to show: {error}.", logged, None, None)
+    cards, views = mechanism_cards(shown, measured, judgement or {}), list(map(_gallery_view, shown))
     if found is None:
-        return MechanismsView(views, "", logged, None, None)
+        return MechanismsView(cards, views, "", logged, None, None)
     table = "; ".join(f"mechanism {i + 1} changes {factor} most" for i, factor in enumerate(found.leading))
     factors = Markup(inline_svg(factors_figure(found), f"{name}-factors", f"How far each factor changes: {table}."))
-    return MechanismsView(views, "", logged, factors, found)
+    return MechanismsView(cards, views, "", logged, factors, found)
 
 
-def _galleries(folder: Path, loaded: Loaded) -> tuple[list[Gallery], Disentanglement | None]:
+def _galleries(folder: Path, loaded: Loaded) -> tuple[list[Gallery], list[Gallery], Disentanglement | None]:
+    """The images to show, those to measure, and for the digits how far their factors change."""
     config = from_json(MechanismsConfig, Run(folder).config_of_model(Run(folder).about_model()), str(folder))
     task = loaded.task or load_task(config.data, quiet=True)
     try:
-        shown = stored_galleries(folder, task, IMAGES)
+        shown, measured = (stored_galleries(folder, task, images) for images in (IMAGES, MEASURED))
     except InputError:  # not transported, not completely, or by other mechanisms
-        shown = run_galleries(folder, IMAGES, quiet=True)
+        shown = measured = run_galleries(folder, IMAGES, quiet=True)
     if not config.data.is_digits:
-        return shown, None
-    return shown, disentanglement((loaded.trained or load_mechanisms(folder)).bank.transport, task)
+        return shown, measured, None
+    return shown, measured, disentanglement((loaded.trained or load_mechanisms(folder)).bank.transport, task)
 
 
 def _logged(record: Record, name: str) -> Logged:

@@ -3,34 +3,41 @@
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from tcm.analysis.run_record import Record, read_record
 from tcm.errors import InputError
-from tcm.figures.confusion import NAMES_UP_TO, NUMBERS_UP_TO
+from tcm.figures.confusion import NAMES_UP_TO
 from tcm.figures.curves import SMOOTH_ABOVE, learning_curves
 from tcm.figures.svg import inline_svg, visible
+from tcm.report.answer import answer
 from tcm.report.comparison import comparisons, run_labels
+from tcm.report.mechanism_cards import page_judgement
 from tcm.report.mechanisms import Loaded
-from tcm.report.view import run_view, task_samples
+from tcm.report.view import PICTURES, run_view, task_samples
 from tcm.training.files import make_folder, write_atomically
 
 _HERE = Path(__file__).parent
+LARGEST = 3_000_000  # bytes of a page, so that it can be sent by mail
 
 
 def write_report(runs: Sequence[Path], out: Path, loaded: Loaded = Loaded()) -> Path:
     """Writes `out`/index.html about these run folders, in this order, and returns its path.
 
-    `loaded` is what the process has of them in memory already.
+    `loaded` is what the process has of them in memory already. Predictions that are too many for a page are written
+    beside it, as predictions.csv.
     """
     if not runs:
         raise InputError("no run folder is given; name at least one")
     records = [read_record(Path(run)) for run in runs]
-    page = render_page(records, loaded)
-    return write_page(page, out)
+    page = render_page(records, out, loaded)
+    make_folder(out)
+    for name, content in page.files.items():
+        write_atomically(out / name, content)
+    return write_page(page.html, out)
 
 
 def write_page(page: str, out: Path) -> Path:
@@ -40,21 +47,42 @@ def write_page(page: str, out: Path) -> Path:
     return out / "index.html"
 
 
-def render_page(records: Sequence[Record], loaded: Loaded = Loaded()) -> str:
-    """The page as HTML; the same records give the same text."""
-    labels = run_labels(records)
-    return template("page.html.jinja").render(
-        views=[
-            run_view(record, label, f"run-{i}", loaded)
-            for i, (record, label) in enumerate(zip(records, labels, strict=True), 1)
-        ],
-        comparisons=comparisons(records, labels),
+class Page(NamedTuple):
+    """A page, and the files beside it that it links to."""
+
+    html: str
+    files: dict[str, bytes]
+
+
+def render_page(records: Sequence[Record], out: Path, loaded: Loaded = Loaded()) -> Page:
+    """The page for the folder `out`, of at most LARGEST bytes; the same records give the same text.
+
+    A page of many runs has fewer pictures of each.
+    """
+    for pictures in (PICTURES, PICTURES // 3):
+        page = _render(records, out, loaded, pictures)
+        if len(page.html.encode()) <= LARGEST:
+            return page
+    return _render(records, out, loaded, pictures=0)
+
+
+def _render(records: Sequence[Record], out: Path, loaded: Loaded, pictures: int) -> Page:
+    labels, judgement = run_labels(records), page_judgement(records)
+    views = [
+        run_view(record, label, f"run-{i}", loaded, judgement, pictures)
+        for i, (record, label) in enumerate(zip(records, labels, strict=True), 1)
+    ]
+    found = answer(views, out)
+    html = template("page.html.jinja").render(
+        views=views,
+        answer=found,
+        comparisons=comparisons(views),
         samples=task_samples(records),
         curves=_curves(dict(zip(labels, (record.history for record in records), strict=True))),
         smoothed=any(len(record.history) > SMOOTH_ABOVE for record in records),
-        numbers_up_to=NUMBERS_UP_TO,
         names_up_to=NAMES_UP_TO,
     )
+    return Page(html, {link.name: link.content for link in found.downloads if link.content} if found else {})
 
 
 @functools.cache

@@ -20,6 +20,8 @@ class Picture:
     true: str = ""
     predicted: str = ""
     confidence: float = 0.0
+    second: str = ""  # the second most probable class
+    second_confidence: float = 0.0
     path: str = ""
 
 

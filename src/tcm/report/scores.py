@@ -39,25 +39,6 @@ def confused_pairs(matrix: np.ndarray, classes: Sequence[str], most: int = 10) -
     ]
 
 
-def class_bars(matrix: np.ndarray, classes: Sequence[str]) -> list[Bar]:
-    """The accuracy of each class that has labelled images, the worst first."""
-    totals, right = matrix.sum(axis=1), np.diag(matrix)
-    present = [index for index in range(len(classes)) if totals[index]]
-    present.sort(key=lambda index: (right[index] / totals[index], index))
-    return [
-        Bar(classes[i], right[i] / totals[i], f"{right[i] / totals[i]:.1%}", f"{right[i]:,} of {totals[i]:,}")
-        for i in present
-    ]
-
-
-def prediction_bars(predictions: np.ndarray, classes: Sequence[str]) -> list[Bar]:
-    """How often each class is predicted, most often first; the longest bar is full."""
-    counts = np.bincount(predictions, minlength=len(classes))
-    order = sorted(range(len(classes)), key=lambda index: -counts[index])
-    longest, total = max(1, counts.max()), max(1, len(predictions))
-    return [Bar(classes[i], counts[i] / longest, f"{counts[i]:,}", f"{counts[i] / total:.1%}") for i in order]
-
-
 def confidence_bars(confidence: np.ndarray) -> list[Bar]:
     """How many images have a confidence in each tenth, highest first; the longest bar is full."""
     counts, _ = np.histogram(confidence, bins=np.linspace(0, 1, 11))

@@ -1,18 +1,59 @@
 """The device and the precision of a run, and what the machine has."""
 
+from __future__ import annotations
+
 import logging
 import math
 import os
+import sys
 import warnings
-from typing import Literal, get_args
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import torch
-from lightning_fabric import Fabric
+from torch import nn
 
 from tcm.errors import InputError
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Accelerator = Literal["cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16"]
+
+
+class Compute(Protocol):
+    """Where networks run, and in which precision: Lightning Fabric in training, `Inference` elsewhere."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all tensors."""
+        ...
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A context in which networks compute in the precision of the run."""
+        ...
+
+    def to_device(self, obj: nn.Module, /) -> nn.Module:
+        """The network, moved to the device."""
+        ...
+
+
+class Inference(NamedTuple):
+    """The device and the precision of what trains nothing. It loads in no time, unlike Fabric, which loads the
+    compiler of PyTorch."""
+
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A context in which networks compute in this precision, as Fabric's does."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def to_device(self, obj: nn.Module, /) -> nn.Module:
+        """The network, moved to the device."""
+        return obj.to(self.device)
 
 
 def require_device(device: str) -> None:
@@ -25,11 +66,11 @@ def require_device(device: str) -> None:
         raise InputError("device", "is mps, but this is no Apple computer with a GPU; give cpu or auto")
 
 
-def accelerator_of(device: str) -> str:
+def accelerator_of(device: str) -> Accelerator:
     """cuda, mps or cpu: the device itself, or for auto the best one that there is."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
+        return "cuda"
+    return "mps" if device == "mps" or (device == "auto" and torch.backends.mps.is_available()) else "cpu"
 
 
 def has_accelerator(device: str) -> bool:
@@ -37,18 +78,41 @@ def has_accelerator(device: str) -> bool:
     return accelerator_of(device) != "cpu"
 
 
-def make_fabric(device: str, precision: str) -> Fabric:
-    """Lightning Fabric on this device, in this precision."""
+def resolved_device(device: str, precision: str) -> tuple[Accelerator, Literal["fp32", "bf16"]]:
+    """Device and precision without auto, for this machine."""
     require_device(device)
-    accelerator = accelerator_of(device)
+    kind = accelerator_of(device)
     if precision == "auto":
-        precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-    torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
+        return kind, "bf16" if kind == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    return kind, "bf16" if precision == "bf16" else "fp32"
+
+
+def inference_on(device: str, precision: str) -> Inference:
+    """This device and precision, for what trains nothing."""
+    kind, precision = resolved_device(device, precision)
+    torch.set_float32_matmul_precision("high" if kind == "cuda" else "highest")
+    return Inference(torch.device("cuda:0" if kind == "cuda" else kind), precision)
+
+
+def make_fabric(device: str, precision: str) -> Fabric:
+    """Lightning Fabric on this device, in this precision, for training."""
+    from lightning_fabric import Fabric  # imported here: it takes as long as PyTorch itself
+
+    kind, precision = resolved_device(device, precision)
+    torch.set_float32_matmul_precision("high" if kind == "cuda" else "highest")
     with warnings.catch_warnings():
         # Fabric warns of hardware that is deliberately not used, and of the precision that was asked for.
         warnings.simplefilter("ignore")
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
+        return Fabric(accelerator=kind, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """A context in which networks that are compiled for training run as they are written.
+
+    Where nothing is compiled, the compiler is not loaded either.
+    """
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def free_memory(device: torch.device) -> float:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from lightning_fabric import Fabric
 from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
 from tcm.data.stream import derived_seed
 from tcm.errors import InputError, Interrupted
 from tcm.progress import ProgressDisplay
+from tcm.training.device import Compute
 from tcm.training.divergence import explain_overflow, require_finite_weights
 from tcm.training.learner import Learner
 from tcm.training.loss_meter import LossMeter, describe
@@ -52,7 +52,7 @@ class Schedule:
 
 
 def training_loop(
-    fabric: Fabric,
+    fabric: Compute,
     learner: Learner,
     stream: Batches,
     run: Run,
@@ -90,7 +90,7 @@ def training_loop(
 class Training:
     """A learner with its optimizers, batches and run folder, `done` of `steps` steps into its training."""
 
-    def __init__(self, fabric: Fabric, learner: Learner, stream: Batches, run: Run, steps: int, seed: int):
+    def __init__(self, fabric: Compute, learner: Learner, stream: Batches, run: Run, steps: int, seed: int):
         self.fabric, self.learner, self.stream, self.run = fabric, learner, stream, run
         self.steps, self.seed = steps, seed
         fabric.to_device(learner)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from tcm.config import to_json
@@ -14,7 +13,7 @@ from tcm.data.samples import strength_of
 from tcm.data.stream import Stream, Strong
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
-from tcm.training.device import Device, Precision, make_fabric
+from tcm.training.device import Compute, Device, Precision, make_fabric
 from tcm.training.learner import Learner
 from tcm.training.loop import Schedule
 from tcm.training.run_folder import Run
@@ -93,7 +92,7 @@ def require_valid_numbers(value: Any, field: str) -> None:
         raise InputError(field, f"is {value}; give more than 0")
 
 
-def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric, Run]:
+def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Compute, Run]:
     """The device of a config whose defaults are filled in, and its run folder: new, or of the same configuration."""
     fabric, run = make_fabric(config.device, config.precision), Run(out)
     run.start({**kind, **to_json(config)})
@@ -103,7 +102,7 @@ def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Fabric
 def open_stream(
     config: RunConfig,
     task: Task,
-    fabric: Fabric,
+    fabric: Compute,
     transported: tuple[Tensor, Tensor] | None = None,
     held_out: Tensor | None = None,
     strong_counterfactuals: float | None = None,
@@ -119,7 +118,7 @@ def open_stream(
     return Stream(*task, **options, transported=transported, held_out=held_out, strong=strong)
 
 
-def prepare_learner(fabric: Fabric, learner: Learner, config: RunConfig) -> None:
+def prepare_learner(fabric: Compute, learner: Learner, config: RunConfig) -> None:
     """Moves the learner to the device; on a GPU in channels-last memory format and, for a long run, compiled."""
     fabric.to_device(learner)
     on_gpu = fabric.device.type == "cuda"
