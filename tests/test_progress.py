@@ -51,3 +51,39 @@ def test_a_narrow_terminal_shows_the_numbers_and_cuts_the_text(title: str, monke
     assert title[:20] in last
     assert "37500/50000 37.5 step/s" in last
     assert "━" in last
+
+
+def test_a_part_is_the_short_text_of_the_display_around_it(monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=160, color_system=None)
+    monkeypatch.setattr(progress, "Console", lambda stderr: terminal)
+    with ProgressDisplay("train", 10, unit="step") as outer:
+        outer.update(3, "loss 0.5")
+        with ProgressDisplay.of_part("computing features", 40, unit="image") as part:
+            part.started -= 10
+            part.update(20)
+            assert outer.done == 3
+            assert outer.text == "computing features: 20/40 images, 2.0/s, 10 s left"
+        assert outer.text == "loss 0.5"
+
+
+def test_a_part_prints_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    with ProgressDisplay("train", 10, unit="step"), ProgressDisplay.of_part("features", 40, unit="image") as part:
+        part.last_line -= 60
+        part.started -= 10
+        part.update(20)
+        assert capsys.readouterr().err == "features: 20/40 images, 2.0/s, 10 s left\n"
+
+
+def test_a_part_of_quiet_work_or_of_no_shown_work_is_quiet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(progress, "LINE_EVERY", -1.0)
+    with ProgressDisplay.of_part("features", 40, unit="image") as alone:
+        alone.update(20)
+    quiet = ProgressDisplay("train", 10, unit="step", quiet=True)
+    with quiet, ProgressDisplay.of_part("features", 40, unit="image") as part:
+        part.update(20)
+    assert capsys.readouterr().err == ""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
+from tcm.cli.app import main, parsed_call
 from tcm.data.augment import as_input
 from tcm.data.batch import Batch
 from tcm.data.task import DataConfig, Task
@@ -181,6 +182,16 @@ def test_a_frozen_run_has_one_step_and_its_labels_are_a_prediction_variant(digit
     with torch.no_grad():
         guesses = loaded.predict(as_input(digits.target.images)).argmax(dim=1)
     assert float((guesses == digits.target.labels).float().mean()) == pytest.approx(row["target/accuracy"], abs=0.002)
+
+
+def test_the_command_has_a_short_name_for_the_frozen_form(tmp_path: Path):
+    words = f"train a2lp --frozen --recipe authors --data.source-dir {tmp_path} --data.target-dir {tmp_path} --out x"
+    call = parsed_call(words.split()).keywords
+    assert call["frozen"]
+    assert call["config"].steps is None  # the length of the authors' training does not count
+    assert main(f"train a2lp --frozen --data.benchmark digits --device cpu --out {tmp_path}/run".split()) == 0
+    assert Run(tmp_path / "run").config()["method"]["frozen"]
+    assert not [row for row in Run(tmp_path / "run").metrics() if row["step"] > 1]
 
 
 def test_held_out_source_images_lend_no_labels(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

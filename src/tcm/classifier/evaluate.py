@@ -14,6 +14,7 @@ from tcm.data.augment import as_input, centre_crops, crop_counterfactuals, crop_
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
+from tcm.progress import ProgressDisplay
 
 T = TypeVar("T")
 BATCH = 256  # images in a batch, if they are small
@@ -54,13 +55,18 @@ def centre_crop_batches(images: Tensor, crop: int, device: torch.device) -> Iter
         yield as_input(take(images, crop_pixels(indices, cuts, size, crop)).to(device))
 
 
-def run_in_batches(fabric: Fabric, function: Callable[[Tensor], T], images: Tensor, crop: int) -> Iterator[T]:
+def run_in_batches(fabric: Fabric, function: Callable[[Tensor], T], images: Tensor, crop: int) -> list[T]:
     """`function` of each batch of centre crops. The method must be in evaluation mode."""
-    for batch in centre_crop_batches(images, crop, fabric.device):
-        # Compiling for evaluation would cost more than the few passes take.
-        with torch.inference_mode(), torch.compiler.set_stance("force_eager"), fabric.autocast():
-            result = function(batch)
-        yield result
+    results, done = [], 0
+    # On a CPU a large network takes minutes here.
+    with ProgressDisplay.of_part("computing features", len(images), unit="image") as display:
+        for batch in centre_crop_batches(images, crop, fabric.device):
+            # Compiling for evaluation would cost more than the few passes take.
+            with torch.inference_mode(), torch.compiler.set_stance("force_eager"), fabric.autocast():
+                results.append(function(batch))
+            done += batch.shape[-4]
+            display.update(done)
+    return results
 
 
 def predict_images(fabric: Fabric, answer: Callable[[Tensor], Answer], images: Tensor, crop: int) -> Predictions:

@@ -167,7 +167,7 @@ def set_up(config: TrainConfig[Any], run: Run, fabric: Fabric, task: Task, train
 
     def task_features(network: Callable[[Tensor], Tensor]) -> TaskFeatures:
         used = slice(None) if held_out is None else ~held_out
-        source, target = (torch.cat([*run_in_batches(fabric, network, store.images, crop)]) for store in task)
+        source, target = (torch.cat(run_in_batches(fabric, network, store.images, crop)) for store in task)
         return TaskFeatures(source[used], task.source.labels[used].to(source.device), target)
 
     target = TargetImages(len(task.target), predict, features)
