@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from tcm.analysis.curves import accuracy_curves, k_curves
 from tcm.analysis.embedding import embed_runs
 from tcm.analysis.grad_cam import compare_runs
-from tcm.cli.arguments import FirstRun, OptionalOutput, Output, Quiet, Run, Runs, SecondRun
+from tcm.analysis.shown_images import Shown
+from tcm.cli.arguments import OptionalOutput, Output, Quiet, Run, Runs
 from tcm.figures.activation import activation_figure
 from tcm.figures.curves import curves_figure
 from tcm.figures.embedding import embedding_figure
@@ -44,50 +45,48 @@ def mechanisms(
     )
 
 
-def embedding(
-    first: FirstRun,
-    second: SecondRun,
-    out: Output = Path("embedding.png"),
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> int:
-    """Draw the features of two runs by t-SNE, with the proxy A-distance of each run (Figure 7).
+def embedding(runs: Runs, out: Output = Path("embedding.png"), device: Device = "auto", quiet: Quiet = False) -> int:
+    """Draw the features of runs by t-SNE, with the proxy A-distance of each run (Figure 7).
 
-    Both runs get the same images: at most 750 of each domain, of the first 15 classes.
+    All runs get the same images: at most 750 of each domain, of the first 15 classes.
 
     Args:
-        first: Folder of a finished run of tcm train.
-        second: Folder of another run on the same data.
+        runs: Folders of finished runs of tcm train, on the same data.
         out: File to write the figure to: png, svg or pdf.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
-    return write(lambda: embedding_figure(embed_runs([first, second], device, quiet)), out, quiet)
+    return write(lambda: embedding_figure(embed_runs(runs, device, quiet)), out, quiet)
 
 
 def activation(
-    first: FirstRun,
-    second: SecondRun,
+    runs: Runs,
     out: Output = Path("activation.png"),
     images: int = 6,
+    source_images: int = 0,
+    show: Shown = "differ",
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> int:
-    """Draw where two runs look, in target images that only one of them classifies correctly (Figure 8).
+    """Draw where runs look, in target images that only one of them classifies correctly (Figure 8).
 
-    Half of the images are correct in the first run, the other half in the second. Without target labels, the figure
-    shows images on which the runs disagree. For a run that uses counterfactuals, it also shows the maps of each
-    counterfactual.
+    As many images as possible are correct in each run. Without target labels, the figure shows images on which the
+    runs disagree. For a run that uses counterfactuals, it also shows the maps of each counterfactual.
 
     Args:
-        first: Folder of a finished run of tcm train.
-        second: Folder of another run on the same data.
+        runs: Folders of two or more finished runs of tcm train, on the same data.
         out: File to write the figure to: png, svg or pdf.
         images: Number of target images.
+        source_images: Number of source images, above the target images. They have the same classes if possible.
+        show: differ: target images that only one run classifies correctly. wrong: those that all runs classify wrongly.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
-    return write(lambda: activation_figure(compare_runs([first, second], images, device, quiet)), out, quiet)
+
+    def draw() -> Figure:
+        return activation_figure(compare_runs(runs, images, device, quiet, sources=source_images, shown=show))
+
+    return write(draw, out, quiet)
 
 
 def accuracy(runs: Runs, out: Output = Path("accuracy.png"), quiet: Quiet = False) -> int:

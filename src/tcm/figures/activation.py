@@ -1,4 +1,4 @@
-"""Activation maps of two runs on the same images, as in TCM Figure 8."""
+"""Activation maps of several runs on the same images, as in TCM Figure 8."""
 
 import numpy as np
 import torch
@@ -30,10 +30,12 @@ def activation_figure(found: ActivationComparison) -> Figure:
     axes.set_axis_off()
     for row, name in enumerate(found.true):
         _write(axes, -0.07, _top(row) + 0.5, shortened(visible(name) or "unlabelled", 14), ha="right")
+        if found.sources:
+            _write(axes, -0.07, _top(row) + 0.66, "source" if row < found.sources else "target", size=7.5, ha="right")
     _draw_image(axes, found.runs[0])
     for number, run in enumerate(found.runs):
         _draw_combined(axes, run, found.true, 1 + _BETWEEN / 2 + number)
-    left = 3 + _BETWEEN
+    left = 1 + len(found.runs) + _BETWEEN
     for run in several:
         _draw_views(axes, run, left)
         left += len(run.views) + _BETWEEN
