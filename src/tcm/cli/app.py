@@ -96,6 +96,11 @@ COMMANDS = {
         "tcm figure accuracy runs/dann-* runs/tcm-* --out accuracy.png",
         "tcm.cli.figures:accuracy",
     ),
+    "figure tradeoff": Command(
+        "Draw target accuracy against minutes of training and against memory, one point per method.",
+        "tcm figure tradeoff runs/office-home/results.csv --task A2C --out tradeoff.png",
+        "tcm.cli.figures:tradeoff",
+    ),
     "figure k": Command(
         "Draw target accuracy against the number of mechanisms k.",
         "tcm figure k runs/tcm-k* --out k.png",

@@ -9,13 +9,17 @@ from tcm.analysis.curves import accuracy_curves, k_curves
 from tcm.analysis.embedding import embed_runs
 from tcm.analysis.grad_cam import compare_runs
 from tcm.analysis.shown_images import Shown
-from tcm.cli.arguments import OptionalOutput, Output, Quiet, Run, Runs
+from tcm.analysis.tradeoff import tradeoff as tradeoff_of
+from tcm.cli.arguments import CSVFiles, OptionalOutput, OptionalText, Output, Quiet, Run, Runs
+from tcm.errors import InputError
 from tcm.figures.activation import activation_figure
 from tcm.figures.curves import curves_figure
 from tcm.figures.embedding import embedding_figure
 from tcm.figures.mechanisms import mechanisms_figure
 from tcm.figures.svg import format_of, write_figure
+from tcm.figures.tradeoff import tradeoff_figure
 from tcm.mechanisms.gallery import run_galleries
+from tcm.results.store import read_rows
 from tcm.training.device import Device
 
 
@@ -98,6 +102,32 @@ def accuracy(runs: Runs, out: Output = Path("accuracy.png"), quiet: Quiet = Fals
         quiet: Print nothing.
     """
     return write(lambda: curves_figure(accuracy_curves(runs), percent=True, up="target accuracy"), out, quiet)
+
+
+def tradeoff(
+    stores: CSVFiles,
+    out: Output = Path("tradeoff.png"),
+    benchmark: OptionalText = None,
+    task: OptionalText = None,
+    selection: str = "last",
+    quiet: Quiet = False,
+) -> int:
+    """Draw target accuracy against minutes of training and against GPU memory: one point per method.
+
+    Only rows of one kind of device are shown, that of the most rows. The minutes do not include the mechanisms of
+    stage 1. Rows have a memory if they were measured on a GPU by version 0.3 or later.
+
+    Args:
+        stores: Files of results, such as results.csv in the folder of a suite.
+        out: File to write the figure to: png, svg or pdf.
+        benchmark: Benchmark to show, such as Office-Home. Default: the one with the most methods.
+        task: Task to show, such as A2C. Default: the one with the most methods.
+        selection: Rule that selected the models.
+        quiet: Print nothing.
+    """
+    if not stores:
+        raise InputError("there are no results to draw; name at least one CSV file of results")
+    return write(lambda: tradeoff_figure(tradeoff_of(read_rows(stores), benchmark, task, selection)), out, quiet)
 
 
 def k(runs: Runs, out: Output = Path("k.png"), quiet: Quiet = False) -> int:
