@@ -79,7 +79,11 @@ def test_the_centroid_loss_is_its_definition():
             centroids.append(0.6 * former + 0.4 * sum(rows) / len(rows) if rows else former)
         total = total + (centroids[0] - centroids[1]).square().sum() / (CLASSES * 8)
     found = method.losses(batch, progress)["centroids"]
-    torch.testing.assert_close(found, 2 * math.tanh(5 * progress) * torch.as_tensor(total))
+    expected = 2 * math.tanh(5 * progress) * torch.as_tensor(total)
+    torch.testing.assert_close(found, expected)
+    weights = list(method.bottleneck.parameters())
+    for ours, its in zip(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights), strict=True):
+        torch.testing.assert_close(ours, its)
 
 
 def test_a_lower_threshold_later_lets_more_labels_count():
@@ -132,6 +136,21 @@ def test_who_learns_from_what_and_moving_centroids_move_only_in_training():
     assert before.any(dim=1).all()
     method.eval().losses(batch_of([3, 4, 5]), 0.5)
     assert torch.equal(before, method.source_centroids)
+
+
+def test_the_features_climb_what_the_discriminator_descends(monkeypatch: pytest.MonkeyPatch):
+    method = trained_form().eval()
+    weights = [*method.bottleneck.parameters(), *method.discriminator.parameters()]
+    below = len([*method.bottleneck.parameters()])
+
+    def gradients() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(method.losses(batch_of([0, 1, 2, 3]), 0.2)["domain"], weights)
+
+    found = gradients()
+    monkeypatch.setattr("tcm.methods.dann.reverse_gradient", lambda x, factor: x)
+    plain = gradients()
+    for number, (ours, its) in enumerate(zip(found, plain, strict=True)):
+        torch.testing.assert_close(ours, -math.tanh(5 * 0.2) * its if number < below else its)
 
 
 def test_few_images_and_low_precision_give_finite_losses():
