@@ -31,6 +31,7 @@ LONGEST = (
     "suite",
     "tests/test_pipeline.py",
     "digit reader",
+    "tests/bench/test_paper_suites.py",
     "tests/training/test_interruption.py",
     "tests/test_end_to_end.py",
     "tests/mechanisms/test_transport.py",

@@ -58,6 +58,14 @@ def test_the_baseline_costs_what_the_paper_says(found: Costs):
     assert round(baseline.modules.parameters, 1) == 1.1
 
 
+def test_gvb_has_a_discriminator_and_two_bridges(found: Costs):
+    gvb, classifier = row(found, "gvb"), 2048 * CLASSES + CLASSES
+    bridges = classifier + 1024 + 1  # of the classifier, which sees the features, and of the discriminator
+    assert gvb.modules.parameters == pytest.approx((DISCRIMINATOR + 2 * 1024 + 1 + bridges) / 1e6)
+    assert gvb.modules.multiply_adds == pytest.approx(64 * (DISCRIMINATOR + 2048 * CLASSES + 1024) / 1e9)
+    assert round(gvb.modules.parameters + classifier / 1e6, 1) == 1.4  # the paper's
+
+
 def test_the_release_has_the_paper_s_parts_and_a_second_direction(found: Costs):
     assert round((DISCRIMINATOR + VAE + F_XHAT) / 1e6, 1) == 10.1  # the paper's
     assert pytest.approx(0.364, rel=0.01) == 64 * (DISCRIMINATOR + VAE) / 1e9
@@ -71,7 +79,7 @@ def test_the_release_has_the_paper_s_parts_and_a_second_direction(found: Costs):
 
 def test_the_paper_s_numbers_are_shown_for_its_own_methods(found: Costs):
     beside = [cost.name for cost in found.rows if cost.paper]
-    assert beside == ["dann", "cdan", "baseline", "tcm-paper", "tcm-release"]
+    assert beside == ["dann", "cdan", "gvb", "baseline", "tcm-paper", "tcm-release"]
 
 
 def test_images_of_a_step_and_of_a_prediction(found: Costs):

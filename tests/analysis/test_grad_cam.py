@@ -1,17 +1,16 @@
-"""Class activation maps of networks whose answer is known, and which images are shown."""
+"""Class activation maps of networks whose answer is known."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tcm.analysis.grad_cam import activation_maps, chosen_images
+from tcm.analysis.grad_cam import activation_maps
 from tcm.data.batch import Batch
 from tcm.errors import InputError
+from tcm.methods import METHODS
 from tcm.methods.method import Answer, Method, MethodConfig, Problem, Recipe
 from tcm.nn.backbone import Backbone, BackboneConfig
 from tcm.nn.generator import FrozenGenerators
-
-TITLES = ("dann", "tcm")
 
 
 class Pixels(nn.Module):
@@ -114,31 +113,26 @@ def test_maps_pooled_are_the_features(name: str, side: int):
         assert torch.equal(network.pooled(maps), network(some))
 
 
+@pytest.mark.parametrize("name", [name for name, config in METHODS.items() if not config.runs_inverse])
+def test_every_method_has_maps(name: str):
+    torch.manual_seed(0)
+    config = METHODS[name].for_images(small=True)
+    method = config.build(Problem(4, BackboneConfig("small").build())).eval()
+    maps, views = activation_maps(method, torch.rand(3, 3, 32, 32), torch.tensor([3, 1, 0]))
+    assert maps.shape == (1, 3, 4, 4)
+    assert views.shape == (1, 3, 3, 32, 32)
+    assert maps.isfinite().all()
+    assert (maps != 0).any()
+
+
+def test_a_frozen_backbone_has_maps_too(images: Tensor):
+    method = Linear(Problem(4, backbone()), MethodConfig(Recipe(bottleneck=3))).eval()
+    classes = torch.tensor([3, 1])
+    expected = activation_maps(method, images, classes)[0]
+    torch.testing.assert_close(activation_maps(method.requires_grad_(False), images, classes)[0], expected)
+
+
 def test_a_backbone_without_maps_is_refused():
     network = BackboneConfig("vit_tiny_patch16_224", pretrained=False).build()
     with pytest.raises(InputError, match="VisionTransformer has no convolutional feature maps"):
         network.maps(torch.rand(1, 3, 224, 224))
-
-
-def test_images_that_only_one_gets_right_half_of_each_kind():
-    labels = torch.tensor([0, 0, 1, 1, 0, 0, 1, -1])
-    first = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0])
-    second = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1])
-    chosen, counts = chosen_images(first, second, labels, 4, TITLES)
-    assert set(chosen[:2].tolist()) < {0, 2, 5, 6}
-    assert chosen[2:].tolist() == [1, 3]
-    assert counts == "Of 7 images, only dann classifies 4 correctly and only tcm 2."
-    # Too few of a kind: more of the other.
-    assert len(chosen_images(first, second, labels, 6, TITLES)[0]) == 6
-    right = labels.clamp(min=0)
-    assert chosen_images(right, second, labels, 3, TITLES)[0].tolist() == [0, 2, 5]
-    assert chosen_images(second, right, labels, 1, TITLES)[0].tolist() == [0]
-
-
-def test_without_labels_images_on_which_they_disagree():
-    unknown = torch.full((4,), -1)
-    chosen, counts = chosen_images(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2, 1, 3]), unknown, 5, TITLES)
-    assert chosen.tolist() == [1, 2]
-    assert counts == "They disagree on 2 of 4 images."
-    with pytest.raises(InputError, match="dann and tcm do not differ on any target image"):
-        chosen_images(unknown, unknown, unknown, 5, TITLES)

@@ -9,7 +9,7 @@ import torch
 from tcm.bench.config import SuiteConfig
 from tcm.bench.finished import (
     SuiteRun,
-    compared_pair,
+    compared_runs,
     finished_runs,
     in_order,
     mechanisms_of,
@@ -57,8 +57,7 @@ def test_tcm_of_the_usual_k_is_compared_with_the_first_rival(tmp_path: Path):
         finish(tmp_path, "digits", method, seed, k)
 
     def pair() -> list[str] | None:
-        found = compared_pair(finished_runs("digits", tmp_path), 4)
-        return names(found) if found else None
+        return names(compared_runs(finished_runs("digits", tmp_path), 4)) or None
 
     assert pair() == ["digits mdd - 0", "digits tcm 4 1"]
     for seed in (2, 1):
@@ -67,7 +66,11 @@ def test_tcm_of_the_usual_k_is_compared_with_the_first_rival(tmp_path: Path):
     finish(tmp_path, "digits", "dann", 0)
     finish(tmp_path, "digits", "baseline", 0, 1)
     assert pair() == ["digits baseline 1 0", "digits tcm 4 1"]
-    assert compared_pair(finished_runs("digits", tmp_path), 3) is None
+    finish(tmp_path, "digits", "gvb", 0)
+    assert pair() == ["digits gvb - 0", "digits tcm 4 1"]
+    three = compared_runs(finished_runs("digits", tmp_path), 4, rivals=2)
+    assert names(three) == ["digits gvb - 0", "digits baseline 1 0", "digits tcm 4 1"]
+    assert compared_runs(finished_runs("digits", tmp_path), 3) == []
 
 
 def test_mechanisms_are_those_that_the_runs_of_a_task_used(tmp_path: Path):

@@ -74,6 +74,29 @@ def test_activation(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main([*words, "--images", "3", "--out", str(out)]) == 0
     assert out.read_bytes().startswith(b"%PDF")
     assert "--images is 0; give 1 or more" in refusal([*words, "--images", "0"], capsys)
+    assert "--source-images is -1; give 0 or more" in refusal([*words, "--source-images", "-1"], capsys)
+
+
+def test_activation_of_three_runs_with_source_images_and_of_images_that_all_get_wrong(runs: Path, tmp_path: Path):
+    three = [f"{runs}/{name}" for name in ("erm", "dann", "tcm")]
+    for name in ("erm", "dann", "tcm"):
+        file = runs / name / "evaluation.npz"
+        with np.load(file) as stored:
+            arrays = {**stored, "probabilities": np.eye(3, dtype=np.float32)[[0 if name == "erm" else 1] * 12]}
+        np.savez(file, allow_pickle=False, **arrays)
+    words, sizes = ["figure", "activation", *three, "--device", "cpu", "--quiet", "--images", "2"], []
+    for more in ([], ["--source-images", "3"], ["--show", "wrong"]):
+        assert main([*words, *more, "--out", f"{tmp_path}/figure.png"]) == 0
+        with Image.open(tmp_path / "figure.png") as image:
+            sizes.append(image.size)
+    assert sizes[1][1] > 2 * sizes[0][1] - 200
+    assert sizes[2] == sizes[0]
+
+
+def test_a_figure_of_too_few_runs(runs: Path, capsys: pytest.CaptureFixture[str]):
+    assert "no run folder is given; name at least one" in refusal(["figure", "embedding"], capsys)
+    words = ["figure", "activation", f"{runs}/dann"]
+    assert "there are 1 runs, but the figure compares them; name two or more" in refusal(words, capsys)
 
 
 def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

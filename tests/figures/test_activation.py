@@ -30,6 +30,31 @@ def test_the_image_both_runs_and_the_views_stand_in_a_row():
     assert "parts of dann" not in texts
 
 
+def test_three_runs_and_images_of_the_source():
+    runs = tuple(maps(name, 1, ["cup", "hat", "hat"]) for name in ("gvb", "baseline", "tcm"))
+    figure = activation_figure(ActivationComparison(runs, ["cup", "cup", "hat"], "", sources=1))
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert len(axes.get_images()) == 3 * (1 + 2 * 3)
+    texts = [text.get_text() for text in axes.texts]
+    assert [text for text in texts if text in ("source", "target")] == ["source", "target", "target"]
+    heads = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    assert heads["gvb"].x1 < heads["baseline"].x0 < heads["baseline"].x1 < heads["tcm"].x0
+
+
+@pytest.mark.parametrize("views", [1, 4])
+def test_the_notes_fit_into_the_figure_below_the_images(views: int):
+    found = comparison(["cup", "cup"], views)._replace(counts="Of 900 images " + 20 * "very many words ")
+    figure = activation_figure(found)
+    figure.draw_without_rendering()
+    boxes = {text.get_text(): text.get_window_extent() for text in figure.axes[0].texts}
+    notes = [box for text, box in boxes.items() if "very many" in text or "Grad-CAM" in text or "speaks" in text]
+    assert len(notes) > 2
+    assert all(box.x1 < figure.bbox.x1 and box.y0 > 0 for box in notes)
+    assert max(box.y1 for box in notes) < boxes["✗ hat"].y0
+    assert len({box.y0 for box in notes}) == len(notes)
+
+
 def test_runs_of_one_method_are_told_apart_by_titles_that_do_not_meet():
     runs = (maps("tcm, office-home-k4-s0", 1, ["cup"]), maps("tcm, office-home-k5-s1", 1, ["hat"]))
     figure = activation_figure(ActivationComparison(runs, ["cup"], ""))

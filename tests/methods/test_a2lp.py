@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
+from tcm.cli.app import main, parsed_call
 from tcm.data.augment import as_input
 from tcm.data.batch import Batch
 from tcm.data.task import DataConfig, Task
@@ -78,7 +79,11 @@ def test_the_centroid_loss_is_its_definition():
             centroids.append(0.6 * former + 0.4 * sum(rows) / len(rows) if rows else former)
         total = total + (centroids[0] - centroids[1]).square().sum() / (CLASSES * 8)
     found = method.losses(batch, progress)["centroids"]
-    torch.testing.assert_close(found, 2 * math.tanh(5 * progress) * torch.as_tensor(total))
+    expected = 2 * math.tanh(5 * progress) * torch.as_tensor(total)
+    torch.testing.assert_close(found, expected)
+    weights = list(method.bottleneck.parameters())
+    for ours, its in zip(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights), strict=True):
+        torch.testing.assert_close(ours, its)
 
 
 def test_a_lower_threshold_later_lets_more_labels_count():
@@ -133,6 +138,21 @@ def test_who_learns_from_what_and_moving_centroids_move_only_in_training():
     assert torch.equal(before, method.source_centroids)
 
 
+def test_the_features_climb_what_the_discriminator_descends(monkeypatch: pytest.MonkeyPatch):
+    method = trained_form().eval()
+    weights = [*method.bottleneck.parameters(), *method.discriminator.parameters()]
+    below = len([*method.bottleneck.parameters()])
+
+    def gradients() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(method.losses(batch_of([0, 1, 2, 3]), 0.2)["domain"], weights)
+
+    found = gradients()
+    monkeypatch.setattr("tcm.methods.dann.reverse_gradient", lambda x, factor: x)
+    plain = gradients()
+    for number, (ours, its) in enumerate(zip(found, plain, strict=True)):
+        torch.testing.assert_close(ours, -math.tanh(5 * 0.2) * its if number < below else its)
+
+
 def test_few_images_and_low_precision_give_finite_losses():
     for indices in ([0, 1], [0, 3], [2, 2]):  # the second and third have one class
         method = trained_form().train()
@@ -181,6 +201,16 @@ def test_a_frozen_run_has_one_step_and_its_labels_are_a_prediction_variant(digit
     with torch.no_grad():
         guesses = loaded.predict(as_input(digits.target.images)).argmax(dim=1)
     assert float((guesses == digits.target.labels).float().mean()) == pytest.approx(row["target/accuracy"], abs=0.002)
+
+
+def test_the_command_has_a_short_name_for_the_frozen_form(tmp_path: Path):
+    words = f"train a2lp --frozen --recipe authors --data.source-dir {tmp_path} --data.target-dir {tmp_path} --out x"
+    call = parsed_call(words.split()).keywords
+    assert call["frozen"]
+    assert call["config"].steps is None  # the length of the authors' training does not count
+    assert main(f"train a2lp --frozen --data.benchmark digits --device cpu --out {tmp_path}/run".split()) == 0
+    assert Run(tmp_path / "run").config()["method"]["frozen"]
+    assert not [row for row in Run(tmp_path / "run").metrics() if row["step"] > 1]
 
 
 def test_held_out_source_images_lend_no_labels(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -84,6 +84,18 @@ def gradients(loss: Tensor, method: Method) -> dict[str, bool]:
     }
 
 
+def require_same_gradients(loss: Tensor, plain: Tensor, method: Method, parts: tuple[str, ...] = ("",)) -> None:
+    """The gradients of both losses agree for all weights of these parts, and are not 0."""
+    weights = [value for key, value in method.named_parameters() if key.startswith(parts) and value.requires_grad]
+    found, expected = (
+        torch.autograd.grad(one, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+        for one in (loss, plain)
+    )
+    assert any(gradient.any() for gradient in expected)
+    for ours, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, its, rtol=1e-3, atol=1e-6 + 1e-4 * float(its.abs().max()))
+
+
 @every_method
 @pytest.mark.parametrize("progress", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize(
@@ -186,6 +198,12 @@ def test_mcc_is_its_terms():
     matrix = np.einsum("i,ij,ik->jk", weights * COUNT / weights.sum(), p, p)
     expected = sum(matrix[i, j] / matrix[i].sum() for i in range(CLASSES) for j in range(CLASSES) if i != j) / CLASSES
     assert losses["confusion"].item() == pytest.approx(3 * expected, rel=1e-4)
+    # The gradient is that of the matrix with constant weights.
+    p = (logits / 1.5).softmax(dim=1)
+    scaled = torch.from_numpy(weights * COUNT / weights.sum()).float()
+    matrix = (scaled[:, None] * p).T @ p
+    plain = 3 * (1 - (matrix.diagonal() / matrix.sum(dim=1)).mean())
+    require_same_gradients(losses["confusion"], plain, method)
     assert gradients(losses["confusion"], method) == {"backbone": True, "bottleneck": True, "classifier": True}
 
 
@@ -200,6 +218,10 @@ def test_fixmatch_is_its_terms():
             expected, kept = expected - 3 * other[label.argmax()].log().item() / COUNT, kept + 1
     assert 0 < kept < COUNT
     assert losses["pseudo_labels"].item() == pytest.approx(expected, rel=1e-4)
+    # Labels and confidence are constants: the gradient is that of a classification of the strong views.
+    used, labels = weak.max(dim=1).values >= THRESHOLD, weak.argmax(dim=1)
+    plain = -3 * strong[used, labels[used]].log().sum() / COUNT
+    require_same_gradients(losses["pseudo_labels"], plain, method)
 
 
 def test_the_neighbours_of_an_image_are_a_plain_search():
@@ -238,6 +260,12 @@ def test_atdoc_is_its_terms_by_a_plain_loop():
     logs = method.predict(batch.source).log_softmax(dim=1)
     smooth = 0.8 * F.one_hot(batch.labels, CLASSES) + 0.2 / CLASSES
     torch.testing.assert_close(losses["classification"], -(smooth * logs).sum(dim=1).mean())
+    logs, loops = method.predict(batch.target).log_softmax(dim=1), []
+    for row, feature, own in zip(logs, method.features(batch.target).detach(), INDICES.tolist(), strict=True):
+        order = sorted((n for n in range(TOTAL) if n != own), key=lambda n: -float(feature @ memory[n]))
+        vote = method.votes[order[:3]].mean(dim=0)
+        loops.append(-vote.max() * row[vote.argmax()])
+    require_same_gradients(losses["neighbours"], 0.7 * 0.3 * torch.stack(loops).sum() / total, method)
     assert gradients(losses["neighbours"], method) == {"backbone": True, "bottleneck": True, "classifier": True}
 
 
@@ -307,6 +335,11 @@ def test_shot_learns_the_source_and_then_the_target():
     logits = method.predict(batch.target)
     torch.testing.assert_close(losses["information"], 2 * information_maximisation(logits))
     torch.testing.assert_close(losses["pseudo_labels"], 0.7 * F.cross_entropy(logits, INDICES % CLASSES))
+    # Each image becomes certain, and the batch stays spread over the classes.
+    p = logits.softmax(dim=1)
+    spread = -(p.mean(dim=0) * p.mean(dim=0).log()).sum()
+    plain = 2 * (-(p * p.log()).sum(dim=1).mean() - spread)
+    require_same_gradients(losses["information"], plain, method, ("backbone.", "bottleneck."))
     # Each phase sees one domain only.
     for progress, unused in ((0.4, {"target": batch.source}), (0.6, {"source": batch.target})):
         found, other = method.losses(batch, progress), method.losses(batch._replace(**unused), progress)

@@ -71,6 +71,7 @@ def test_a_row_describes_the_run(tmp_path: Path):
         "selected_step": "200",
         "steps": "200",
         "seconds": "12",
+        "memory": "",
         "device": "x86_64",
         "torch": "2.11.0",
         "commit": "",
@@ -200,6 +201,24 @@ def test_a_value_that_cannot_be_read_is_named(column: str, value: str, tmp_path:
     add_rows(tmp_path / "store.csv", [invented(seed="0"), invented(**{"seed": "1", column: value})])
     with pytest.raises(InputError, match="row 2 is damaged"):
         read_rows([tmp_path / "store.csv"])
+
+
+def test_a_row_of_a_gpu_has_its_memory(tmp_path: Path):
+    folder = write_run(tmp_path / "run")
+    (folder / "evaluation.json").write_text(json.dumps({**EVALUATION, "memory": 7.1234}))
+    assert row(folder)["memory"] == "7.12"
+
+
+def test_an_older_store_without_memory_is_read_and_added_to(tmp_path: Path):
+    store = tmp_path / "store.csv"
+    add_rows(store, [invented(seed="0", seconds="5", device="H200")])
+    old = store.read_text().replace("seconds,memory,", "seconds,").replace(",5,,H200", ",5,H200")
+    assert "memory" not in old
+    store.write_text(old)
+    (found,) = read_rows([store])
+    assert (found["seconds"], found["memory"], found["device"]) == ("5", "", "H200")
+    add_rows(store, [invented(seed="1", memory="7.12")])
+    assert [row["memory"] for row in read_rows([store])] == ["", "7.12"]
 
 
 def test_a_study_keeps_its_own_columns(tmp_path: Path):

@@ -36,6 +36,7 @@ class Price(NamedTuple):
 PAPER = {
     "dann": Price(0.084, 1.3),
     "cdan": Price(1.158, 18.1),
+    "gvb": Price(0.092, 1.4),
     "baseline": Price(0.072, 1.1),
     "tcm-paper": Price(0.364, 10.1),
     "tcm-release": Price(0.364, 10.1),
@@ -200,6 +201,7 @@ def costs_notes(found: Costs) -> list[str]:
         f"{BATCH} images and its modules on {2 * BATCH}. mcd uses its images six times in a step; one counts here.",
         "modules: everything but backbone, bottleneck and classifier. With a causal head it includes f_y, and solving "
         "for h_y once per step. That of cada includes the gradient behind its attention.",
+        "The paper's number of parameters for GVB-GD fits the discriminator and both bridges with the classifier.",
         "The paper's numbers for TCM fit one discriminator of class probabilities, the VAE and f_xhat (10.1 M), the "
         f"first two on {2 * BATCH} images (0.364 G). tcm-release, the authors' script for Office-Home, has a second "
         "discriminator and two plain classifiers, and all that it computes counts. In the text of the paper "

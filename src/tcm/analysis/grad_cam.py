@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from tcm.analysis.load_runs import SideBySide, open_side_by_side, run_titles
 from tcm.analysis.run_record import Evaluation, read_record
+from tcm.analysis.shown_images import Shown, source_images, target_images
 from tcm.classifier.evaluate import centre_crop_batches
 from tcm.data.augment import as_stored
 from tcm.errors import InputError, explain_out_of_memory, printable
-from tcm.mechanisms.gallery import spread_over_classes
 from tcm.methods.method import Method
 from tcm.nn.backbone import Backbone
 
@@ -39,11 +39,12 @@ class Maps(NamedTuple):
 
 
 class ActivationComparison(NamedTuple):
-    """Two runs on target images on which they differ."""
+    """Runs on the same images: images of the source, if any, then target images on which they differ."""
 
-    runs: tuple[Maps, Maps]
+    runs: tuple[Maps, ...]
     true: list[str]  # [images] class names; empty where unknown
-    counts: str  # how many such images there are, in words
+    counts: str  # how many such target images there are, in words
+    sources: int = 0  # how many of the images are of the source
 
 
 class Recording(nn.Module):
@@ -59,6 +60,8 @@ class Recording(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Features [batch, features]."""
         self.images, self.maps = images, self.backbone.maps(images)
+        if not self.maps.requires_grad:  # a frozen backbone
+            self.maps.requires_grad_()
         return self.backbone.pooled(self.maps)
 
 
@@ -83,59 +86,43 @@ def activation_maps(method: Method, images: Tensor, classes: Tensor) -> tuple[Te
 
 @explain_out_of_memory("the figure", "free some or set `device` to cpu")
 def compare_runs(
-    folders: Sequence[Path], images: int, device: str = "auto", quiet: bool = False
+    folders: Sequence[Path],
+    images: int,
+    device: str = "auto",
+    quiet: bool = False,
+    *,
+    sources: int = 0,
+    shown: Shown = "differ",
 ) -> ActivationComparison:
-    """At most `images` target images on which the two runs differ, and the activation maps of both."""
-    if images < 1:
-        raise InputError("images", f"is {images}; give 1 or more")
+    """Activation maps of all runs for at most `images` target images and `sources` source images.
+
+    Which target images: see `target_images`. The source images are of their classes, if there are such images.
+    """
+    for name, value, least in (("images", images, 1), ("source_images", sources, 0)):
+        if value < least:
+            raise InputError(name, f"is {value}; give {least} or more")
+    if len(folders) < 2:
+        raise InputError(f"there are {len(folders)} runs, but the figure compares them; name two or more")
     opened = open_side_by_side(folders, device, quiet)
-    evaluations = [_evaluation(folder, opened) for folder in folders]
     titles = run_titles(opened.runs, folders)
-    guesses = [torch.from_numpy(one.predictions) for one in evaluations]
-    labels = opened.task.target.labels
-    chosen, counts = chosen_images(guesses[0], guesses[1], labels, images, titles)
-    pixels = torch.cat([*centre_crop_batches(opened.task.target.images[chosen], opened.crop, opened.fabric.device)])
-    names = opened.task.source.classes
+    guesses = [torch.from_numpy(_evaluation(folder, opened).predictions) for folder in folders]
+    source, target = opened.task
+    chosen, counts = target_images(guesses, target.labels, images, titles, shown)
+    about = target.labels if bool((target.labels >= 0).any()) else guesses[-1]
+    of_source = source_images(source.labels, about[chosen].tolist(), sources)
+    pixels = torch.cat([source.images[of_source], target.images[chosen]])
+    pixels = torch.cat([*centre_crop_batches(pixels, opened.crop, opened.fabric.device)])
     runs = []
     for run, title, guess in zip(opened.runs, titles, guesses, strict=True):
-        maps, views = activation_maps(run.method, pixels, guess[chosen].to(pixels.device))
-        predicted = [names[number] for number in guess[chosen].tolist()]
+        with torch.no_grad():
+            on_source = run.method.answer_fast(pixels[: len(of_source)]).logits.argmax(dim=1).cpu()
+        classes = torch.cat([on_source, guess[chosen]])
+        maps, views = activation_maps(run.method, pixels, classes.to(pixels.device))
+        predicted = [source.classes[number] for number in classes.tolist()]
         runs.append(Maps(title, predicted, as_stored(views).cpu().numpy(), maps.float().cpu().numpy()))
-    true = [names[number] if number >= 0 else "" for number in labels[chosen].tolist()]
-    return ActivationComparison((runs[0], runs[1]), true, counts)
-
-
-def chosen_images(
-    first: Tensor, second: Tensor, labels: Tensor, count: int, titles: Sequence[str]
-) -> tuple[Tensor, str]:
-    """Indices of at most `count` images that one run gets right and the other wrong, and how many there are, in words.
-
-    If possible, half are right in the first run and half in the second. Without labels, the images on which the runs
-    disagree.
-    """
-    if not bool((labels >= 0).any()):
-        differ = (first != second).nonzero().flatten()
-        _require_some(len(differ), titles)
-        return _spread(differ, first, count), f"They disagree on {len(differ)} of {len(labels)} images."
-    kinds = [
-        ((one == labels) & (other != labels)).nonzero().flatten() for one, other in ((first, second), (second, first))
-    ]
-    _require_some(sum(map(len, kinds)), titles)
-    half = -(-count // 2)
-    of_second = min(max(count - half, count - len(kinds[0])), len(kinds[1]))
-    parts = [_spread(kinds[0], labels, count - of_second), _spread(kinds[1], labels, of_second)]
-    total, (one, other) = int((labels >= 0).sum()), map(len, kinds)
-    counts = f"Of {total} images, only {titles[0]} classifies {one} correctly and only {titles[1]} {other}."
-    return torch.cat(parts), counts
-
-
-def _spread(numbers: Tensor, classes: Tensor, count: int) -> Tensor:
-    return numbers[spread_over_classes(classes[numbers], count)] if len(numbers) and count else numbers[:0]
-
-
-def _require_some(count: int, titles: Sequence[str]) -> None:
-    if not count:
-        raise InputError(f"{' and '.join(titles)} do not differ on any target image; name runs that do")
+    labels = torch.cat([source.labels[of_source], target.labels[chosen]]).tolist()
+    true = [source.classes[number] if number >= 0 else "" for number in labels]
+    return ActivationComparison(tuple(runs), true, counts, len(of_source))
 
 
 def _evaluation(folder: Path, opened: SideBySide) -> Evaluation:

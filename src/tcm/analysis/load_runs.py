@@ -24,6 +24,8 @@ class SideBySide(NamedTuple):
 
 def open_side_by_side(folders: Sequence[Path], device: str = "auto", quiet: bool = False) -> SideBySide:
     """The runs in these folders; an error unless they are classifiers of the same images with the same crop."""
+    if not folders:
+        raise InputError("no run folder is given; name at least one")
     require_distinct(folders)
     runs = tuple(load_trained(folder) for folder in folders)
     tasks = [load_task(run.config.data, quiet) for run in runs]

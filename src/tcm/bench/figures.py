@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from tcm.analysis.curves import accuracy_curves, k_curves
 from tcm.analysis.embedding import embed_runs
 from tcm.analysis.grad_cam import compare_runs
-from tcm.bench.finished import SuiteRun, compared_pair, mechanisms_of, without_ablation
+from tcm.bench.finished import SuiteRun, compared_runs, mechanisms_of, without_ablation
 from tcm.errors import InputError, printable
 from tcm.figures.activation import activation_figure
 from tcm.figures.distances import distances_figure
@@ -28,6 +28,7 @@ from tcm.training.files import make_folder, write_atomically
 from tcm.training.run_folder import Run
 
 IMAGES = 6  # in figures that show images
+SOURCE_IMAGES = 2  # above them, in the figure of activation maps
 SUFFIXES = (".png", ".svg")
 SHOWN = "shown.json"  # the models that each picture shows; with other models it is drawn again
 
@@ -121,28 +122,20 @@ def _k_plan(folders: Sequence[Path], numbers: Sequence[int]) -> FigurePlan:
 def picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[FigurePlan]:
     """Figures of images, only for the first task."""
     task = runs[0].task
-    pair = compared_pair([run for run in runs if run.task == task], k)
+    of_task = [run for run in runs if run.task == task]
+    pair, three = (compared_runs(of_task, k, rivals) for rivals in (1, 2))
     mechanisms = mechanisms_of(runs, task, k)
-    folders = [run.folder for run in pair] if pair else []
-    names = " and ".join(f"{run.method} (seed {run.seed})" for run in pair) if pair else "two methods"
     return [
         FigurePlan(
             f"embedding-{task}",
             f"Features, {task}",
-            f"Features of the same images in {names}, as points in a plane by t-SNE (Figure 7 of the paper). Look for "
-            "target triangles among the source circles of the same class. A smaller proxy A-distance means that the "
-            "domains are harder to distinguish.",
-            lambda: embedding_figure(embed_runs(_two(folders), device, quiet=True)),
-            folders,
+            f"Features of the same images in {_names(pair)}, as points in a plane by t-SNE (Figure 7 of the paper). "
+            "Look for target triangles among the source circles of the same class. A smaller proxy A-distance means "
+            "that the domains are harder to distinguish.",
+            lambda: embedding_figure(embed_runs(_some(pair), device, quiet=True)),
+            [run.folder for run in pair],
         ),
-        FigurePlan(
-            f"activation-{task}",
-            f"Where the models look, {task}",
-            f"Target images that only one of {names} classifies correctly, and the regions that support the predicted "
-            "class (Figure 8 of the paper). Look for colour on the object rather than around it.",
-            lambda: activation_figure(compare_runs(_two(folders), IMAGES, device, quiet=True)),
-            folders,
-        ),
+        *activation_plans(three, task, device),
         FigurePlan(
             f"mechanisms-{mechanisms.parent.name if mechanisms else task}",
             "Mechanisms",
@@ -150,6 +143,30 @@ def picture_plans(runs: Sequence[SuiteRun], k: int, device: str) -> list[FigureP
             "mechanisms that each change one thing, such as colour or contrast, and do not change the object.",
             lambda: mechanisms_figure(run_galleries(_finished(mechanisms), IMAGES, device, quiet=True)),
             [mechanisms] if mechanisms else [],
+        ),
+    ]
+
+
+def activation_plans(runs: Sequence[SuiteRun], task: str, device: str) -> list[FigurePlan]:
+    """Activation maps of images that only one run gets right, with images of the source, and that all get wrong."""
+    names, folders = _names(runs), [run.folder for run in runs]
+    return [
+        FigurePlan(
+            f"activation-{task}",
+            f"Where the models look, {task}",
+            f"Source images, target images that only one of {names} classifies correctly, and the regions that support "
+            "the predicted class (Figure 8 of the paper). Look for colour on the object rather than around it.",
+            lambda: activation_figure(compare_runs(_some(runs), IMAGES, device, quiet=True, sources=SOURCE_IMAGES)),
+            folders,
+        ),
+        FigurePlan(
+            f"activation-wrong-{task}",
+            f"Where the models look when all are wrong, {task}",
+            f"The same for target images that {names} all classify wrongly (Figure A5 of the paper). Look for images "
+            "in which the object is small or hard to recognise.",
+            lambda: activation_figure(compare_runs(_some(runs), IMAGES, device, quiet=True, shown="wrong")),
+            folders,
+            folded=True,
         ),
     ]
 
@@ -181,10 +198,15 @@ def _distances(mechanisms: Path) -> Figure:
     return figure
 
 
-def _two(folders: Sequence[Path]) -> Sequence[Path]:
-    if not folders:
+def _names(runs: Sequence[SuiteRun]) -> str:
+    named = [f"{run.method} (seed {run.seed})" for run in runs]
+    return " and ".join([", ".join(named[:-1]), named[-1]]) if named else "several methods"
+
+
+def _some(runs: Sequence[SuiteRun]) -> list[Path]:
+    if not runs:
         raise InputError("this figure needs a finished run of tcm with the usual k and one of another method")
-    return folders
+    return [run.folder for run in runs]
 
 
 def _finished(mechanisms: Path | None) -> Path:

@@ -10,7 +10,8 @@ from tcm.methods import DEFAULT, METHODS
 from tcm.results.store import TASKS, task_of
 from tcm.training.run_folder import Run, read_json
 
-RIVALS = ("baseline", "cdan-e", "dann", "erm")  # figures compare the default method with the first of these
+# Figures compare the default with the first of these; the paper has GVB-GD and the Baseline.
+RIVALS = ("gvb", "baseline", "cdan-e", "dann", "erm")
 
 
 class SuiteRun(NamedTuple):
@@ -78,12 +79,12 @@ def without_ablation(runs: Sequence[SuiteRun], k: int) -> list[SuiteRun]:
     return [run for run in runs if run.method != DEFAULT or run.k == k]
 
 
-def compared_pair(runs: Sequence[SuiteRun], k: int) -> tuple[SuiteRun, SuiteRun] | None:
-    """A run of a rival and one of the default method, each with the lowest seed; None if either is missing."""
+def compared_runs(runs: Sequence[SuiteRun], k: int, rivals: int = 1) -> list[SuiteRun]:
+    """Runs of at most so many rivals and one of the default method, each with the lowest seed; [] without such runs."""
     first = {run.method: run for run in reversed(without_ablation(runs, k))}
     default = first.pop(DEFAULT, None)
-    rival = next((first[name] for name in (*RIVALS, *METHODS) if name in first), None)
-    return (rival, default) if rival and default else None
+    found = [first[name] for name in dict.fromkeys((*RIVALS, *METHODS)) if name in first][:rivals]
+    return [*found, default] if found and default else []
 
 
 def mechanisms_of(runs: Sequence[SuiteRun], task: str, k: int) -> Path | None:

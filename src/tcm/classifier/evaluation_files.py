@@ -41,6 +41,7 @@ def write_evaluation(
         "selection": "last",
         "step": step,
         "seconds": training_seconds(run),
+        "memory": training_memory(run),
         "source": {
             "name": task.source.name,
             "images": len(task.source),
@@ -73,6 +74,11 @@ def write_evaluation(
 def training_seconds(run: Run) -> float:
     """Time spent in training steps, summed over all sessions of a resumed run."""
     return sum(row.get("seconds", 0.0) for row in run.metrics())
+
+
+def training_memory(run: Run) -> float | None:
+    """The largest GPU memory in GB of all sessions of the run, with the images that were on the GPU; None on a CPU."""
+    return max((row["memory"] for row in run.metrics() if "memory" in row), default=None)
 
 
 def report_arrays(on_target: Tensor, task: Task) -> dict[str, Any]:

@@ -95,19 +95,24 @@ COMMANDS = {
         "tcm.cli.figures:mechanisms",
     ),
     "figure embedding": Command(
-        "Draw the features of two runs as points, with their proxy A-distances.",
-        "tcm figure embedding runs/dann runs/tcm --out embedding.png",
+        "Draw the features of runs as points, with their proxy A-distances.",
+        "tcm figure embedding runs/gvb runs/tcm --out embedding.png",
         "tcm.cli.figures:embedding",
     ),
     "figure activation": Command(
-        "Draw where two runs look, in target images that only one of them classifies correctly.",
-        "tcm figure activation runs/dann runs/tcm --images 6 --out activation.png",
+        "Draw where runs look, in target images that only one or none of them classifies correctly.",
+        "tcm figure activation runs/gvb runs/baseline runs/tcm --source-images 2 --out activation.png",
         "tcm.cli.figures:activation",
     ),
     "figure accuracy": Command(
         "Draw target accuracy against training steps, one line per method.",
         "tcm figure accuracy runs/dann-* runs/tcm-* --out accuracy.png",
         "tcm.cli.figures:accuracy",
+    ),
+    "figure tradeoff": Command(
+        "Draw target accuracy against minutes of training and against memory, one point per method.",
+        "tcm figure tradeoff runs/office-home/results.csv --task A2C --out tradeoff.png",
+        "tcm.cli.figures:tradeoff",
     ),
     "figure k": Command(
         "Draw target accuracy against the number of mechanisms k.",

@@ -22,8 +22,6 @@ _OUTPUT = PrimitiveConstructorSpec(
 )
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-FirstRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FIRST-RUN")]
-SecondRun = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SECOND-RUN")]
 Runs = Annotated[
     tuple[Path, ...],
     tyro.conf.Positional,

@@ -28,12 +28,17 @@ from tcm.training.run_folder import Run, read_json
 RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's
             authors on Office-Home, as far as they differ. Other options change either.
     """
+FROZEN = """    frozen: Train nothing, but label the target domain from the features of the pretrained backbone.
+            Short for --method.frozen.
+    """
 
 
 def train_command(method: str, parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     """The command that trains a method, with defaults that fit the arguments parsed so far."""
     recipe, small = ("common", False) if parsed is None else (parsed["recipe"], parsed["config"].data.is_small)
     start = TrainConfig.with_recipe(METHODS[method], recipe, small)
+    if parsed is not None and parsed.get("frozen"):
+        start = replace(start, steps=None)  # nothing is trained, so the length of the recipe does not count
 
     def train(
         out: Output,
@@ -43,8 +48,20 @@ def train_command(method: str, parsed: Mapping[str, Any] | None) -> Callable[...
     ) -> int:
         return train_method(method, config, out, quiet)
 
-    train.__doc__ = documented(purpose_of(method)) + RECIPE
-    return train
+    def train_or_freeze(
+        out: Output,
+        config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")] = start,  # pyright: ignore
+        recipe: RecipeName = "common",
+        frozen: bool = False,
+        quiet: Quiet = False,
+    ) -> int:
+        settings = replace(config.method, frozen=frozen or config.method.frozen)
+        return train_method(method, replace(config, method=settings), out, quiet)
+
+    has_frozen_form = "frozen" in METHODS[method].__dataclass_fields__
+    command = train_or_freeze if has_frozen_form else train
+    command.__doc__ = documented(purpose_of(method)) + RECIPE + (FROZEN if has_frozen_form else "")
+    return command
 
 
 def purpose_of(method: str) -> str:

@@ -1,4 +1,6 @@
-"""Activation maps of two runs on the same images, as in TCM Figure 8."""
+"""Activation maps of several runs on the same images, as in TCM Figure 8."""
+
+import textwrap
 
 import numpy as np
 import torch
@@ -13,36 +15,41 @@ from tcm.figures.mechanisms import SHARP_UP_TO
 from tcm.figures.svg import INK, PALETTE, shortened, visible
 
 _CELL, _GAP = 1.25, 0.07  # inches that a cell takes; of it, between images
-_LEFT, _HEAD, _FOOT = 1.0, 0.55, 0.42  # cells on the left of the images, above and below them
+_LEFT, _HEAD, _FOOT = 1.0, 0.55, 0.06  # cells on the left of the images, above and below them
+_LINE, _LETTER = 0.18, 0.055  # cells that a line of the notes below takes, and a letter of it
 _BETWEEN = 0.3  # cells between the runs and the views
 # By opacity over a grey image, so that strength does not depend on seeing colours.
 _HEAT = LinearSegmentedColormap.from_list("heat", [(*to_rgb(PALETTE[1]), 0.0), (*to_rgb(PALETTE[1]), 0.85)])
+_NOTE = (
+    "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the maximum). No colour: nothing in "
+    "the image speaks for it."
+)
 
 
 def activation_figure(found: ActivationComparison) -> Figure:
     """One row per image: the image, the map of each run, and for a run with several views the map of each view."""
     rows, several = len(found.true), [run for run in found.runs if len(run.views) > 1]
     columns = 1 + len(found.runs) + sum(len(run.views) for run in several)
-    width, height = _LEFT + columns + _BETWEEN * (len(several) + 1), _HEAD + rows + 0.28 * rows + _FOOT
+    width = _LEFT + columns + _BETWEEN * (len(several) + 1)
+    notes = [line for text in (_NOTE, found.counts) for line in textwrap.wrap(text, int((width - _LEFT) / _LETTER))]
+    height = _HEAD + 1.28 * rows + _FOOT + _LINE * len(notes)
     figure = Figure(figsize=(_CELL * width, _CELL * height), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-_LEFT, width - _LEFT), ylim=(height - _HEAD, -_HEAD))
     axes.set_axis_off()
     for row, name in enumerate(found.true):
         _write(axes, -0.07, _top(row) + 0.5, shortened(visible(name) or "unlabelled", 14), ha="right")
+        if found.sources:
+            _write(axes, -0.07, _top(row) + 0.66, "source" if row < found.sources else "target", size=7.5, ha="right")
     _draw_image(axes, found.runs[0])
     for number, run in enumerate(found.runs):
         _draw_combined(axes, run, found.true, 1 + _BETWEEN / 2 + number)
-    left = 3 + _BETWEEN
+    left = 1 + len(found.runs) + _BETWEEN
     for run in several:
         _draw_views(axes, run, left)
         left += len(run.views) + _BETWEEN
-    note = (
-        "Stronger colour: speaks more for the predicted class (Grad-CAM; line: half of the maximum). No colour: "
-        "nothing in the image speaks for it."
-    )
-    _write(axes, 0, height - _HEAD - 0.3, note, size=8, ha="left")
-    _write(axes, 0, height - _HEAD - 0.12, found.counts, size=8, ha="left")
+    for number, line in enumerate(reversed(notes)):
+        _write(axes, 0, height - _HEAD - 0.12 - _LINE * number, line, size=8, ha="left")
     return figure
 
 

@@ -16,7 +16,17 @@ from tcm.figures.svg import INK, PALETTE, style_axes, visible
 # With more points than this a line shows a running mean over a 50th of its length, the raw values faint behind it.
 SMOOTH_ABOVE = 120
 
-_NOT_DRAWN = {"step", "lr", "images_per_second", "seconds", "source/mean_class_accuracy", "unused", "k", "head/lost"}
+_NOT_DRAWN = {
+    "step",
+    "lr",
+    "images_per_second",
+    "seconds",
+    "memory",
+    "source/mean_class_accuracy",
+    "unused",
+    "k",
+    "head/lost",
+}
 # `wins_figure` and `distances_figure` draw these, and the page has a table of selection scores.
 _ELSEWHERE = ("wins/", "class_wins/", "usage/", "frechet/", "select/")
 _LEAST_RANGE = 0.02  # of an accuracy axis, so that tiny changes look small

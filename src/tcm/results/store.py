@@ -24,9 +24,10 @@ ACCURACIES = ("accuracy", "mean_class_accuracy", "source_accuracy")
 COLUMNS = (
     *("version", "benchmark", "task", "source", "target", "method", "k", "seed"),
     *ACCURACIES,
-    *("selection", "selected_step", "steps", "seconds"),
+    *("selection", "selected_step", "steps", "seconds", "memory"),
     *ORIGIN,
 )
+LATER = ("memory",)  # columns that older files do not have; their rows have no value there
 _REPAIR = "correct or remove it"
 KEY = ("benchmark", "task", "method", "k", "seed", "selection", "config_hash")
 
@@ -72,6 +73,7 @@ def row(
         "selected_step": str(found["step"] if selected_step is None else selected_step),
         "steps": str(config["steps"]),
         "seconds": f"{found['seconds']:.0f}",
+        "memory": f"{found['memory']:.2f}" if found.get("memory") else "",
         **origin(folder, config),
     }
 
@@ -213,6 +215,9 @@ def read_table(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if "version" in columns and (others := {*rows.get("version", ())} - {VERSION}):
         found = f"{printable(file)} is a store of version {', '.join(sorted(others))}"
         raise InputError(f"{found}, but this tcm reads version {VERSION}; use the tcm that wrote it or another file")
+    for name in LATER:
+        if name in columns and name not in rows:
+            rows.insert(min(columns.index(name), len(rows.columns)), name, "")
     if list(rows) != list(columns):
         which = ", ".join(sorted({*map(str, rows)} ^ {*columns})) or "their order"
         raise InputError(

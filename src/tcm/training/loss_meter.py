@@ -45,7 +45,7 @@ class LossMeter:
         # A learner may report more than losses: a name with a slash, such as wins/source/0, is used as it is.
         row = {name if "/" in name else f"loss/{name}": float(total) / self.steps for name, total in self.sums.items()}
         row |= {"images_per_second": self.images / seconds, "seconds": seconds}
-        return row
+        return row | peak_memory(self.device)
 
 
 def time_on(device: torch.device) -> float:
@@ -55,6 +55,11 @@ def time_on(device: torch.device) -> float:
     elif device.type == "mps":
         torch.mps.synchronize()
     return time.perf_counter()
+
+
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """The largest GPU memory in GB that this process has used so far; nothing on a CPU."""
+    return {"memory": torch.cuda.max_memory_allocated(device) / 1e9} if device.type == "cuda" else {}
 
 
 def describe(row: dict[str, float]) -> str:
