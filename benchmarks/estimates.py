@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from estimate_fit import ABOUT, Case, cases_of, fitted_combinations, score_reliabilities
+from estimate_fit import ABOUT, Case, cases_of, fitted_combinations, measured_warnings, score_reliabilities
 from rich.console import Console
 from rich.table import Table
 
@@ -55,7 +55,9 @@ def rows_of(run: RunPredictions, others: Sequence[RunPredictions], kind: str) ->
         return []
     found = estimates(run, others)
     if run.held_out.any():
-        found |= {f"{name} (training)": value for name, value in from_source(run, ~run.held_out).items()}
+        on_training = from_source(run, ~run.held_out)
+        del on_training["calibrated-cot"]  # that is training-cot
+        found |= {f"{name} (training)": value for name, value in on_training.items()}
     metrics = Run(run.folder).metrics()
     last = max((row for row in metrics if any(key.startswith("select/") for key in row)), key=lambda row: row["step"])
     found |= {key: value for key, value in last.items() if key.startswith("select/")}
@@ -138,10 +140,13 @@ def main() -> None:
         points = f"{100 * each.regret:.1f}", f"{100 * each.worst:.1f}"
         table.add_row(name, f"{each.correlation:.2f}", *points, str(each.tasks))
     console.print(table)
+    warned = measured_warnings(cases, found)
+    console.print(f"negative transfer: {warned}")
     if given.write:
         content = {
             "combinations": [dataclasses.asdict(each) for each in found],
             "scores": {name: dataclasses.asdict(each) for name, each in scores.items()},
+            "negative_transfer": dataclasses.asdict(warned),
         }
         write_atomically(FILE, (json.dumps(content, indent=2) + "\n").encode())
         console.print(f"written: {FILE}")
