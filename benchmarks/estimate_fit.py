@@ -128,7 +128,8 @@ def score_reliabilities(cases: Sequence[Case], found: Sequence[Combination]) -> 
         for case in scored:
             if combination.possible(case):
                 case[combination.name] = combination.value(case)
-    names = sorted({name for case in scored for name in case if "(training)" not in name} - {*ABOUT})
+    no_scores = re.compile(r"\(training\)$|^calibration/")
+    names = sorted({name for case in scored for name in case if not no_scores.search(name)} - {*ABOUT})
     return {name: reliable for name in names if (reliable := _reliability(scored, name))}
 
 
