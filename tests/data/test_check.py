@@ -133,3 +133,11 @@ def test_three_sizes_are_shown_unless_all_are_equal(tmp_path: Path, make_images:
     assert "10 x 10  " in printed(check([read_domain(folder)]))
     make_images(tmp_path / "photos", "3.png", size=(90, 70))
     assert "10 x 10, 10 x 10, 90 x 70" in printed(check([read_domain(folder)]))
+
+
+def test_what_is_doubtful_is_listed(root: Path):
+    Image.new("RGB", (1, 1)).save(root / "Art/mug/dot.png")
+    text = printed(check_root(root))
+    assert "Art: the smallest image has 1 x 1 pixels; less than 8 show nothing" in text
+    assert "Art: fewer than 4 images of bike\n" in "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    assert "Photo: fewer than 4 images of bike, mug" in text

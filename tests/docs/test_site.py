@@ -41,7 +41,7 @@ def test_every_command_has_a_page_with_its_options(site: Path, name: str):
 def test_options_are_the_programs_own(site: Path):
     page = (GENERATED / "train-dann.md").read_text()
     assert ":::{option} --method.trade-off FLOAT\nWeight of the domain loss. (default: 1.0)\n:::" in page
-    assert ":::{option} --device {auto,cpu,cuda}\n" in page
+    assert ":::{option} --device {auto,cpu,cuda,mps}\n" in page
     assert "-h, --help" not in page
 
 

@@ -1,42 +1,107 @@
 """tcm data check and tcm data pack."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 from rich.console import Console
 from rich.text import Text
 
-from tcm.cli.arguments import Quiet
-from tcm.cli.messages import with_options
+from tcm.classifier.augmentation_evidence import IMAGES, AugmentationEvidence, evidence_of
+from tcm.cli.arguments import OptionalOutput, Quiet
+from tcm.cli.messages import option, with_options
 from tcm.data.check import check, check_root, render
+from tcm.data.domains import Domain
+from tcm.data.samples import SampleViews, read_rows, samples_of
 from tcm.data.task import DataConfig, default_cache, load_task, read_domains
 from tcm.errors import InputError, printable
+from tcm.figures.samples import samples_figure
+from tcm.figures.svg import format_of, write_figure
+from tcm.nn.backbone import BackboneConfig
+from tcm.training.source_probe import stratified
+
+SHOWN = 5  # images of each domain on the contact sheet
+LARGEST = 256  # pixels of the images that classifiers are asked about
 
 
 def check_data(
     root: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROOT]", help_behavior_hint="")] = None,
     data: DataConfig = DataConfig(),
+    backbone: BackboneConfig = BackboneConfig(),
+    out: OptionalOutput = None,
     quiet: Quiet = False,
 ) -> int:
     """Read every image of a data set and report all problems. The exit code is 1 if there are any.
 
+    For a source and a target it also says which augmentations keep the class of the source images.
+
     Args:
         root: Folder with one subfolder per domain, all of which are checked.
         data: Where the images of the domains are.
+        backbone: A pretrained network that is asked about augmentations too, if its weights file is given.
+        out: File for a sheet of images as training sees them: png, svg or pdf. Needs a source and a target.
         quiet: Print only the result, no progress.
     """
-    data = data.resolved()
+    resolved = data.resolved()
+    if out is not None:
+        format_of(out)  # an unknown format is an error before the work
     if data.is_digits:
         raise InputError("the built-in digits are generated, so there are no files to check; name a folder of images")
+    task = None
     if root is not None or (data.root and not (data.source or data.target or data.source_list or data.target_list)):
+        if out is not None:
+            raise InputError("out", "needs a source and a target; name both, for example with `data.source_dir`")
         found = check_root(Path(root or data.root or "."), quiet)
     else:
-        found = check(read_domains(data), quiet=quiet)
+        task = read_domains(resolved)
+        found = check(task, quiet=quiet)
     console = Console()
     console.print(render(found))
     console.print(Text(with_options(found.summary)))
+    if task:
+        show_augmentation(console, task, data, backbone, out, quiet)
     return 1 if found.problems else 0
+
+
+def show_augmentation(
+    console: Console,
+    task: tuple[Domain, Domain],
+    data: DataConfig,
+    backbone: BackboneConfig,
+    out: Path | None,
+    quiet: bool,
+) -> None:
+    """Prints which augmentations the source images allow, and writes the sheet if it is wanted."""
+    evidence = source_evidence(task[0], data, backbone, quiet)
+    for sentence in evidence.sentences:
+        console.print(Text(sentence[0].upper() + sentence[1:] + "."))
+    fields = {name: value for name, value in evidence.data_fields.items() if getattr(data, name) is None}
+    settled = dataclasses.replace(data, **fields)
+    if fields.get("flip") is False or fields.get("gentle"):
+        changed = " ".join(option(f"data.{name}", str(value)) for name, value in fields.items() if value is not None)
+        console.print(Text(f"tcm fit takes this into account; give other commands {changed}."))
+    if out is not None:
+        write_figure(samples_figure([domain_samples(domain, settled, quiet) for domain in task]), out)
+        console.print(Text(f"Images as training sees them: {printable(out)}"))
+
+
+def source_evidence(source: Domain, data: DataConfig, backbone: BackboneConfig, quiet: bool) -> AugmentationEvidence:
+    """The evidence of some source images, read from their files."""
+    labels = torch.tensor(source.labels)
+    images, rows = read_rows(source, stratified(labels, IMAGES), min(data.sides[0], LARGEST), quiet)
+    network = backbone.resolved(data.is_small).build() if backbone.weights else None
+    return evidence_of(images, labels[rows], source.classes, data, network, quiet)
+
+
+def domain_samples(domain: Domain, data: DataConfig, quiet: bool) -> SampleViews:
+    """A few images of the domain, of several classes where they are known, as training sees them."""
+    count = len(domain.paths)
+    rows = torch.linspace(0, count - 1, min(SHOWN, count)).long()
+    images, rows = read_rows(domain, rows, data.sides[0], quiet)
+    names = domain.class_names
+    return samples_of(images, domain.name, [names[row] or "" for row in rows.tolist()], data)
 
 
 def pack_data(data: DataConfig, quiet: Quiet = False) -> int:

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tcm.data.benchmarks import Benchmark, recognise_benchmark
-from tcm.data.domains import Domain
+from tcm.data.domains import Domain, joined_names
 from tcm.data.folders import domain_folders, existing_folder, files_below, read_domain
 from tcm.data.images import BadImage, content_hash, decode, is_image
 from tcm.data.layouts import listed_domains
 from tcm.data.reading import read_all
+from tcm.data.remarks import FEW, TINY
 from tcm.errors import InputError, printable
 
 SHOWN = 20  # entries of a list that are printed; the rest is counted
@@ -148,10 +149,22 @@ def render(result: Check) -> RenderableType:
         parts += _list(f"{name}: ignored, not images", map(printable, domain.not_images))
         parts += _list(f"{name}: the same bytes", [" = ".join(map(printable, group)) for group in domain.duplicates])
     parts += _list("the same bytes in several domains", [" = ".join(map(printable, group)) for group in result.shared])
+    parts += _list("doubtful", [remark for domain in result.domains for remark in _doubts(domain)])
     parts += _list("not as published", result.differences)
     if result.benchmark and not result.differences:
         parts.append(Text(f"The numbers of images and classes are those of {result.benchmark.name}."))
     return Group(*parts)
+
+
+def _doubts(domain: DomainCheck) -> list[str]:
+    """What can be trained on, but should not be there."""
+    found, name = list[str](), printable(domain.name)
+    if domain.sizes and min(domain.sizes[0]) < TINY:
+        found.append(f"{name}: the smallest image has {domain.sizes[0]} pixels; less than {TINY} show nothing")
+    few = [label for label, count in domain.class_counts.items() if count < FEW]
+    if few:
+        found.append(f"{name}: fewer than {FEW} images of {joined_names(few)}")
+    return found
 
 
 def _size_and_hash(path: Path) -> tuple[Size, str] | BadImage:
