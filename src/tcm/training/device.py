@@ -81,30 +81,30 @@ def has_accelerator(device: str) -> bool:
 def resolved_device(device: str, precision: str) -> tuple[Accelerator, Literal["fp32", "bf16"]]:
     """Device and precision without auto, for this machine."""
     require_device(device)
-    kind = accelerator_of(device)
+    accelerator = accelerator_of(device)
     if precision == "auto":
-        return kind, "bf16" if kind == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-    return kind, "bf16" if precision == "bf16" else "fp32"
+        precision = "bf16" if accelerator == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    return accelerator, "bf16" if precision == "bf16" else "fp32"
 
 
 def inference_on(device: str, precision: str) -> Inference:
     """This device and precision, for what trains nothing."""
-    kind, precision = resolved_device(device, precision)
-    torch.set_float32_matmul_precision("high" if kind == "cuda" else "highest")
-    return Inference(torch.device("cuda:0" if kind == "cuda" else kind), precision)
+    accelerator, precision = resolved_device(device, precision)
+    torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
+    return Inference(torch.device("cuda:0" if accelerator == "cuda" else accelerator), precision)
 
 
 def make_fabric(device: str, precision: str) -> Fabric:
     """Lightning Fabric on this device, in this precision, for training."""
     from lightning_fabric import Fabric  # imported here: it takes as long as PyTorch itself
 
-    kind, precision = resolved_device(device, precision)
-    torch.set_float32_matmul_precision("high" if kind == "cuda" else "highest")
+    accelerator, precision = resolved_device(device, precision)
+    torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
     with warnings.catch_warnings():
         # Fabric warns of hardware that is deliberately not used, and of the precision that was asked for.
         warnings.simplefilter("ignore")
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        return Fabric(accelerator=kind, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
+        return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
 
 
 def uncompiled() -> AbstractContextManager[Any]:
