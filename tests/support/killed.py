@@ -14,7 +14,7 @@ from tcm.data.stream import Stream
 def train_and_be_killed(name: str, config: TrainConfig[Any], folder: Path, at: int) -> None:
     """Trains in a process that ends without notice before its step `at`."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["tcm.classifier.train"])  # what takes seconds to import
     process = context.Process(target=_train, args=(name, config, folder, at))
     process.start()
     process.join(300)
@@ -24,10 +24,10 @@ def train_and_be_killed(name: str, config: TrainConfig[Any], folder: Path, at: i
 def _train(name: str, config: TrainConfig[Any], folder: Path, at: int) -> None:
     usual = Stream.batch
 
-    def batch(stream: Stream, step: int) -> Batch:
+    def batch(self: Stream, step: int) -> Batch:
         if step == at:
             os.kill(os.getpid(), signal.SIGKILL)
-        return usual(stream, step)
+        return usual(self, step)
 
     Stream.batch = batch
     train_classifier(name, config, folder, quiet=True)
