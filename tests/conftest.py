@@ -120,7 +120,8 @@ def suite_page(alone: Path, few_points: None) -> Path:
     with np.load(file) as stored:
         arrays = {**stored}
     # Four steps teach the methods little: give one right answers that the other has not.
-    arrays["probabilities"] = np.eye(10, dtype=np.float32)[arrays["labels"]]
+    guesses = (arrays["labels"] + (np.arange(len(arrays["labels"])) < 200)) % 10  # the first are wrong
+    arrays["probabilities"] = np.eye(10, dtype=np.float32)[guesses]
     np.savez(file, allow_pickle=False, **arrays)
     with redirect_stdout(said):
         assert main(["bench", *OPTIONS, "--out", str(alone)]) == 0

@@ -45,7 +45,7 @@ def test_images_that_all_get_wrong():
     assert found.tolist() == [1, 3]
     assert counts == "Of 7 images, 2 are classified wrongly by all runs."
     assert target_images([wrong, FIRST.where(LABELS != 1, 0)], LABELS, 1, TITLES, "wrong")[0].tolist() == [1]
-    with pytest.raises(InputError, match="no target image is wrong in dann and tcm; leave out `show`"):
+    with pytest.raises(InputError, match="no target image is wrong in all of dann and tcm; name other runs"):
         target_images([FIRST, SECOND], LABELS, 5, TITLES, "wrong")
     with pytest.raises(InputError, match="`show` is wrong, but the target has no labels"):
         target_images([FIRST, SECOND], torch.full((8,), -1), 5, TITLES, "wrong")

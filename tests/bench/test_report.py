@@ -20,7 +20,7 @@ from tcm.results.store import ResultRow, read_rows
 from tcm.results.table import result_tables
 from tcm.training.run_folder import Run, read_json
 
-FIGURES = ("accuracy-digits", "embedding-digits", "activation-digits", "mechanisms-digits")
+FIGURES = ("accuracy-digits", "embedding-digits", "activation-digits", "activation-wrong-digits", "mechanisms-digits")
 CONFIG = SuiteConfig(device="cpu", k=2)
 
 
@@ -68,7 +68,7 @@ def test_the_page_of_the_command(suite_page: Path):
 
 def test_the_page_refers_to_nothing_outside_itself(suite_page: Path):
     page = Page(suite_page)
-    assert len(page.attributes("img", "src")) == 3
+    assert len(page.attributes("img", "src")) == 4
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href"):
             assert (attributes.get(name) or "#").startswith(("#", "data:image/png;base64,"))
@@ -98,7 +98,7 @@ def test_finished_pictures_are_not_drawn_again(copied: Path, few_points: None, m
     assert "Not drawn" not in written(copied, rows_of(copied)).text
     os.utime(copied / "runs/digits/erm-s0/model.safetensors")
     page = written(copied, rows_of(copied))
-    assert page.text.count("Not drawn: drawn again.") == 2  # the mechanisms are those of before
+    assert page.text.count("Not drawn: drawn again.") == 3  # the mechanisms are those of before
     assert not (copied / "figures" / "embedding-digits.png").exists()
 
 
@@ -120,7 +120,7 @@ def test_without_tcm_the_figures_that_need_it_are_left_out(copied: Path):
     for folder in ("figures", "mechanisms", "runs/digits/tcm-k2-s0"):
         shutil.rmtree(copied / folder)
     page = written(copied, [row for row in rows_of(copied) if row["method"] == "erm"])
-    assert page.text.count("Not drawn: this figure needs a finished run of tcm") == 2
+    assert page.text.count("Not drawn: this figure needs a finished run of tcm") == 3
     assert "Not drawn: there are no finished mechanisms." in page.text
     assert {file.stem for file in (copied / "figures").iterdir()} == {"accuracy-digits"}
 
@@ -160,7 +160,10 @@ def test_of_many_tasks_the_first_has_all_figures(copied: Path, few_points: None)
     rows = rows_of(copied)
     file = write_suite_report("office-home", CONFIG, copied / "results.csv", rows, result_tables(rows), {}, quiet=True)
     drawn = {file.stem for file in (copied / "figures").glob("*.svg")}
-    assert drawn == {"accuracy-A2C", "accuracy-C2A", "activation-A2C", "embedding-A2C", "mechanisms-A-C"}
+    assert drawn == {
+        *("accuracy-A2C", "accuracy-C2A", "embedding-A2C", "mechanisms-A-C"),
+        *("activation-A2C", "activation-wrong-A2C"),
+    }
     assert "only for the first task, A2C." in Page(file).text
     assert "<summary>Accuracy over training, C2A</summary>" in file.read_text()
     assert "<summary>Accuracy over training, A2C</summary>" not in file.read_text()

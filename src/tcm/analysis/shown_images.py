@@ -43,8 +43,7 @@ def _right_once(guesses: Sequence[Tensor], labels: Tensor, count: int, titles: S
 def _all_wrong(guesses: Sequence[Tensor], labels: Tensor, count: int, titles: Sequence[str]) -> tuple[Tensor, str]:
     wrong = torch.stack([(guess != labels) & (labels >= 0) for guess in guesses]).all(dim=0).nonzero().flatten()
     if not len(wrong):
-        found = f"no target image is wrong in {_joined(titles)}"
-        raise InputError(f"{found}; leave out `show` to see images on which they differ")
+        raise InputError(f"no target image is wrong in all of {_joined(titles)}; name other runs")
     total = int((labels >= 0).sum())
     return _spread(wrong, labels, count), f"Of {total} images, {len(wrong)} are classified wrongly by all runs."
 
