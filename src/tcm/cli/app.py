@@ -76,6 +76,11 @@ COMMANDS = {
     "predict": Command(
         "Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv", "tcm.cli.runs:predict"
     ),
+    "export": Command(
+        "Write a model as ONNX, as a .pt2 file or for the Hugging Face Hub, and check it.",
+        "tcm export runs/a2c --format onnx --out a2c.onnx",
+        "tcm.cli.export:export",
+    ),
     "figure mechanisms": Command(
         "Draw images and their counterfactuals; the winners are outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",
