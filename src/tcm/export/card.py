@@ -61,7 +61,9 @@ def selection(card: Card) -> str:
     config = card.trained.config
     rule = "last" if card.evaluation is None else card.evaluation["selection"]
     chosen = RULES.get(rule, f"By the score `{rule}`, which needs no target labels.")
-    trained = f"Trained for {config.schedule.steps} steps of {config.batch} + {config.batch} images, seed {config.seed}."
+    trained = (
+        f"Trained for {config.schedule.steps} steps of {config.batch} + {config.batch} images, seed {config.seed}."
+    )
     return f"## Training and selection\n\n{trained} {chosen} No target label was used for training or selection."
 
 
@@ -94,7 +96,9 @@ def use(trained: Trained) -> str:
 
 def licence(card: Card) -> str:
     """What is known of the licence."""
-    stated = f"The model is under the licence {card.licence}." if card.licence else "No licence was stated for the model."
+    stated = (
+        f"The model is under the licence {card.licence}." if card.licence else "No licence was stated for the model."
+    )
     return (
         f"## Licence\n\n{stated} The weights follow from the training images and from the pretrained weights of the "
         "backbone, whose licences still apply. The library tcm is under the MIT license."

@@ -1,6 +1,7 @@
 """Exports the classifier or the mechanisms of a finished run, and checks the result on real images at once."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -70,8 +71,7 @@ def export_classifier(
     if format == "hub" and (preprocessing or fast):
         name = "preprocessing" if preprocessing else "fast"
         raise InputError(name, "is an option of files, but `format` is hub; leave it out, or give `format=onnx`")
-    if licence is not None and format != "hub":
-        raise InputError("licence", f"is for the model card of hub, but `format` is {format}; leave it out")
+    require_licence(licence, format)
     folder = classifier_folder(run)
     trained = load_trained(folder)
     real = real_images(trained.config.data, "target", images, IMAGES)
@@ -199,6 +199,14 @@ def require_place(out: Path, format: str, overwrite: bool) -> None:
     if is_there and not overwrite:
         found = "is not empty" if kind == "folder" else "exists"
         raise InputError("out", f"{printable(out)} {found}; choose another, or replace it with `overwrite=True`")
+
+
+def require_licence(licence: str | None, format: str) -> None:
+    """An error if a licence is given that no model card could state."""
+    if licence is not None and format != "hub":
+        raise InputError("licence", f"is for the model card of hub, but `format` is {format}; leave it out")
+    if licence is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", licence):
+        raise InputError("licence", f'is "{printable(licence)}"; give an identifier of the Hub such as cc-by-4.0')
 
 
 def size_of(folder: Path) -> int:

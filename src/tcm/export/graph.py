@@ -105,9 +105,15 @@ def strip(graph: torch.fx.GraphModule) -> None:
 
 
 def needed_tensors(method: Method, crop: int) -> set[str]:
-    """The names of the method's parameters and buffers that predictions need, with all their variants."""
+    """The names of the tensors of the method's `state_dict` that predictions need, with all their variants.
+
+    A part with a buffer that is computed when it is loaded, as the causal head has, stays whole.
+    """
     network = ExportedNetwork(AllAnswers(method), Preprocessing(crop, crop), included=False)
-    return {name.removeprefix("network.method.") for name in traced(network).state_dict}
+    program, saved = traced(network), method.state_dict()
+    used = {name.removeprefix("network.method.") for name in (*program.state_dict, *program.constants)}
+    whole = tuple(f"{name.rpartition('.')[0]}." for name in used if name not in saved)
+    return {name for name in saved if name in used or name.startswith(whole)}
 
 
 @contextlib.contextmanager
