@@ -2,11 +2,16 @@
 
 import ast
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.exportable import draw_task, write_run
 
+import tcm
+from tcm.export.export import Format, export_classifier
 from tcm.methods import METHODS
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
@@ -19,6 +24,11 @@ SAYS = {  # what each one must print
     "proxy_function": ("h_y(x, x_hat), without z: 9",),  # more than 90 %
 }
 STEPS = {"proxy_function": "200"}
+# Programs for exported files, which must run where these packages are not installed.
+WITHOUT: dict[str, tuple[Format, bool, list[str]]] = {
+    "onnx_predict": ("onnx", False, ["tcm", "torch"]),
+    "pt2_predict": ("pt2", True, ["tcm"]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +45,7 @@ def same_methods() -> Iterator[None]:
     METHODS.update(before)
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [file for file in EXAMPLES if file.stem not in WITHOUT], ids=lambda file: file.stem)
 def test_the_example_runs(file: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     options = ["--steps", STEPS.get(file.stem, "3")]
     if "out: Path" in file.read_text():
@@ -44,6 +54,26 @@ def test_the_example_runs(file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
     runpy.run_path(str(file), run_name="__main__")
     said = capsys.readouterr().out
     assert all(part in said for part in SAYS[file.stem]), said
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_an_exported_file_is_used_without_the_library(name: str, tmp_path: Path):
+    format, preprocessing, missing = WITHOUT[name]
+    data = draw_task(tmp_path / "data", 36, 32)
+    model = write_run(tmp_path / "run", "dann", "small", data)
+    file = tmp_path / f"model.{format}"
+    export_classifier(model, file, format, preprocessing=preprocessing, quiet=True)
+    images = sorted((tmp_path / "data" / "Clipart").rglob("*.jpg"))
+    blocked = "".join(f"sys.modules[{package!r}] = None; " for package in missing)
+    code = f"import runpy, sys; {blocked}sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    words = [sys.executable, "-c", code, str(EXAMPLES[0].parent / f"{name}.py"), str(file), *map(str, images)]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    classifier = tcm.load(model, device="cpu")
+    expected = zip(images, classifier.predict(images), classifier.predict_proba(images).max(axis=1), strict=True)
+    for line, (path, guess, confidence) in zip(said.splitlines(), expected, strict=True):
+        start, _, shown = line.rpartition("(")
+        assert start == f"{path}: {guess} "
+        assert float(shown.rstrip(")")) == pytest.approx(confidence, abs=2e-4)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

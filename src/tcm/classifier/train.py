@@ -320,7 +320,9 @@ def load_trained(folder: Path) -> Trained:
     inverse = build_inverse(about["k"], about["generator"], str(folder)) if "generator" in about else None
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))
     try:
-        method.load_state_dict(tensors)
+        # A published model comes without the tensors that only training needs.
+        unused = {name: tensor for name, tensor in method.state_dict().items() if name in about.get("left_out", ())}
+        method.load_state_dict({**unused, **tensors})
     except RuntimeError as error:
         raise InputError(f"{folder} holds weights that do not fit its configuration; train it again") from error
     return Trained(name, config, classes, method.eval())

@@ -94,6 +94,11 @@ COMMANDS = {
         "tcm compare runs/erm runs/dann runs/tcm",
         "tcm.cli.compare:compare",
     ),
+    "export": Command(
+        "Write a model as ONNX, as a .pt2 file or for the Hugging Face Hub, and check it.",
+        "tcm export runs/a2c --format onnx --out a2c.onnx",
+        "tcm.cli.export:export",
+    ),
     "figure mechanisms": Command(
         "Draw images and their counterfactuals; the winners are outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",

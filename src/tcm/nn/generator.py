@@ -145,7 +145,10 @@ class FrozenGenerators(nn.ModuleList):
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
         """The outputs [k, batch, 3, side, side] for images [batch, 3, side, side], both in [0, 1]."""
-        portions = (2 * images - 1).split(max(PIXELS_AT_ONCE // images.shape[-1] ** 2, 1))
+        scaled = 2 * images - 1
+        # An exported network takes any number of images, so how many portions there are is not known.
+        exporting = torch.compiler.is_exporting()
+        portions = [scaled] if exporting else scaled.split(max(PIXELS_AT_ONCE // images.shape[-1] ** 2, 1))
         made = torch.stack([torch.cat([network(portion) for portion in portions]) for network in self])
         return ((made.float() + 1) / 2).clamp(0, 1)
 

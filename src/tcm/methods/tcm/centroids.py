@@ -29,7 +29,8 @@ class CentroidClassifier(nn.Module):
     @property
     def fitted(self) -> bool:
         """Whether there are centroids."""
-        return bool(self.scale > 0)
+        # A graph cannot branch on a value. Only finished runs are exported, and they have centroids.
+        return torch.compiler.is_exporting() or bool(self.scale > 0)
 
     @torch.no_grad()
     def fit(self, features: Tensor, probabilities: Tensor) -> None:
