@@ -41,9 +41,9 @@ MECHANISMS_CASES = (
     ),
     Case(
         "mechanisms of a domain smaller than a batch",
-        OWN_MECHANISMS + " --batch 7",
-        ("--batch is 7", "Art has 6", "lower it or add images"),
-        lambda world: draw_domain(world.here / "Art", each=2),
+        OWN_MECHANISMS + " --batch 13",
+        ("--batch is 13", "Art has 12", "lower it or add images"),
+        lambda world: draw_domain(world.here / "Art"),
         absent="out/config.json",
     ),
     Case(
