@@ -74,10 +74,11 @@ def test_it_is_written_into_the_run_and_read_again(make_run: MakeRun):
 
 
 def test_the_out_of_a_fit_counts_as_its_classifier(make_run: MakeRun, tmp_path: Path):
-    make_run("fit/classifier")
+    make_run("fit/tcm")
+    (tmp_path / "fit" / "fit.json").write_text('{"chosen": "tcm"}')
     estimate_run(tmp_path / "fit")
     assert isinstance(read_estimate(tmp_path / "fit"), Estimate)
-    assert (tmp_path / "fit" / "classifier" / "estimate.json").exists()
+    assert (tmp_path / "fit" / "tcm" / "estimate.json").exists()
 
 
 def test_only_runs_that_differ_in_the_seed_alone_are_repetitions(make_run: MakeRun):
