@@ -13,10 +13,10 @@ from scipy.optimize import lsq_linear
 from scipy.stats import spearmanr
 
 from tcm.estimation.estimate import NEED_HELD_OUT
-from tcm.estimation.known_cases import Combination, Reliable
+from tcm.estimation.known_cases import Combination, Reliable, Warned
 
 Case = dict[str, Any]  # ABOUT, and every estimate by its name
-ABOUT = ("kind", "task", "group", "truth")  # what a case has beside estimates
+ABOUT = ("kind", "task", "group", "run", "method", "truth")  # what a case has beside estimates
 LEVEL = 0.9  # of the interval
 CLEARLY = 0.003  # a second estimator must lower the error by this much
 # What a combination may be made from; the pools that need most come first.
@@ -35,7 +35,7 @@ def cases_of(rows: Iterable[Any]) -> list[Case]:
     found: dict[tuple[str, str], Case] = defaultdict(dict)
     for row in rows:
         case = found[row.task, row.run]
-        case |= {"kind": row.kind, "task": row.task, "truth": float(row.truth)}
+        case |= {"kind": row.kind, "task": row.task, "run": row.run, "method": row.method, "truth": float(row.truth)}
         case["group"] = re.sub(r" \(.*\)$", "", row.task)
         case[row.estimator] = float(row.estimate)
     return list(found.values())
@@ -128,7 +128,8 @@ def score_reliabilities(cases: Sequence[Case], found: Sequence[Combination]) -> 
         for case in scored:
             if combination.possible(case):
                 case[combination.name] = combination.value(case)
-    names = sorted({name for case in scored for name in case if "(training)" not in name} - {*ABOUT})
+    no_scores = re.compile(r"\(training\)$|^calibration/")
+    names = sorted({name for case in scored for name in case if not no_scores.search(name)} - {*ABOUT})
     return {name: reliable for name in names if (reliable := _reliability(scored, name))}
 
 
@@ -149,3 +150,25 @@ def _reliability(cases: Sequence[Mapping[str, Any]], name: str) -> Reliable | No
         worst=round(max(regrets), 4),
         tasks=len(several),
     )
+
+
+def measured_warnings(cases: Sequence[Case], found: Sequence[Combination]) -> Warned:
+    """How often estimates recognise that a run is worse than source-only training with as many steps and the same seed.
+
+    Each run has the estimate that `tcm estimate` gives it, by weights that were fitted to all tasks.
+    """
+
+    def value(case: Case) -> float:
+        return next(each for each in found if each.possible(case)).value(case)
+
+    plain = {(case["task"], _sort_of(case)): case for case in cases if case["method"] == "erm"}
+    adapted = [case for case in cases if case["method"] not in ("erm", "short")]
+    pairs = [(case, plain.get((case["task"], _sort_of(case)))) for case in adapted]
+    known = [(value(case) < value(erm), case["truth"] < erm["truth"]) for case, erm in pairs if erm]
+    warned = sum(said for said, _ in known)
+    right = sum(said and true for said, true in known)
+    return Warned(warned, right, sum(true and not said for said, true in known), len(known))
+
+
+def _sort_of(case: Case) -> str:
+    return case["run"].removeprefix(case["method"])

@@ -5,7 +5,8 @@ python benchmarks/estimates.py --write                                     renew
 
 Rows: kind, task, run, method, seed, estimator, estimate, truth. `select/...` are the scores of docs/selection.md, which
 are not accuracies. `... (training)` is what an estimator gives on training images in place of held-out ones. A
-combination is tested on tasks that had no part in fitting it; "elsewhere" on another kind of data.
+combination is tested on tasks that had no part in fitting it; "elsewhere" on another kind of data. `calibration/...` is
+the expected calibration error on the target, with temperatures fitted on held-out source images or on pseudo-labels.
 """
 
 import argparse
@@ -20,11 +21,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from estimate_fit import ABOUT, Case, cases_of, fitted_combinations, score_reliabilities
+from estimate_fit import ABOUT, Case, cases_of, fitted_combinations, measured_warnings, score_reliabilities
 from rich.console import Console
 from rich.table import Table
 
 from tcm.errors import InputError
+from tcm.estimation.calibration import (
+    fitted_temperature,
+    pseudo_labelled_temperature,
+    reliability,
+    with_temperature,
+)
 from tcm.estimation.estimate import estimates, from_source
 from tcm.estimation.inputs import RunPredictions, read_predictions
 from tcm.estimation.known_cases import FILE
@@ -55,7 +62,10 @@ def rows_of(run: RunPredictions, others: Sequence[RunPredictions], kind: str) ->
         return []
     found = estimates(run, others)
     if run.held_out.any():
-        found |= {f"{name} (training)": value for name, value in from_source(run, ~run.held_out).items()}
+        on_training = from_source(run, ~run.held_out)
+        del on_training["calibrated-cot"]  # that is training-cot
+        found |= {f"{name} (training)": value for name, value in on_training.items()}
+    found |= calibration_errors(run)
     metrics = Run(run.folder).metrics()
     last = max((row for row in metrics if any(key.startswith("select/") for key in row)), key=lambda row: row["step"])
     found |= {key: value for key, value in last.items() if key.startswith("select/")}
@@ -64,6 +74,17 @@ def rows_of(run: RunPredictions, others: Sequence[RunPredictions], kind: str) ->
         Row(kind, task, run.folder.name, run.method, str(run.seed), name, f"{value:.4f}", f"{truth:.4f}")
         for name, value in found.items()
     ]
+
+
+def calibration_errors(run: RunPredictions) -> dict[str, float]:
+    """The expected calibration error on the target: as it is, and with the temperatures of two kinds of labels."""
+    with np.load(run.folder / "evaluation.npz") as stored:
+        labels = stored["labels"]
+    temperatures = {"none": 1.0, "pseudo-labels": pseudo_labelled_temperature(run.target, run.source_shares)}
+    if run.held_out.any():
+        temperatures["held-out source"] = fitted_temperature(run.source[run.held_out], run.labels[run.held_out])
+    curves = {name: reliability(with_temperature(run.target, found), labels) for name, found in temperatures.items()}
+    return {f"calibration/{name}": curve.expected_calibration_error for name, curve in curves.items() if curve}
 
 
 def collected(folders: Iterable[Path], kind: str) -> list[Row]:
@@ -104,7 +125,7 @@ def errors_table(cases: list[Case]) -> Table:
     """The error of every single estimator, as it is."""
     table = Table("estimator", "cases", "mean error", "mean absolute error", title="single estimators, in points")
     names = sorted({name for case in cases for name in case} - {*ABOUT})
-    for name in [name for name in names if not name.startswith("select/")]:
+    for name in [name for name in names if "/" not in name]:
         errors = np.array([100 * (case[name] - case["truth"]) for case in cases if name in case])
         table.add_row(name, str(len(errors)), f"{errors.mean():+.1f}", f"{np.abs(errors).mean():.1f}")
     return table
@@ -123,6 +144,9 @@ def main() -> None:
         sys.exit(f"error: {error}")
     cases, console = cases_of(rows), Console()
     console.print(errors_table(cases))
+    for name in ("calibration/none", "calibration/held-out source", "calibration/pseudo-labels"):
+        mean = np.mean([case[name] for case in cases if name in case])
+        console.print(f"mean expected calibration error, {name}: {100 * mean:.1f} points")
     found = fitted_combinations(cases)
     table = Table(
         *("combination", "cases", "mean absolute error", "half width", "coverage", "error elsewhere", "coverage"),
@@ -138,10 +162,13 @@ def main() -> None:
         points = f"{100 * each.regret:.1f}", f"{100 * each.worst:.1f}"
         table.add_row(name, f"{each.correlation:.2f}", *points, str(each.tasks))
     console.print(table)
+    warned = measured_warnings(cases, found)
+    console.print(f"negative transfer: {warned}")
     if given.write:
         content = {
             "combinations": [dataclasses.asdict(each) for each in found],
             "scores": {name: dataclasses.asdict(each) for name, each in scores.items()},
+            "negative_transfer": dataclasses.asdict(warned),
         }
         write_atomically(FILE, (json.dumps(content, indent=2) + "\n").encode())
         console.print(f"written: {FILE}")

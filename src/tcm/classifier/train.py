@@ -50,8 +50,8 @@ class TrainConfig(RunConfig, Generic[M]):
     steps: int | None = None
     """Training steps. Default: 10000, tcm-release 15000, digits 600; 1 if nothing is trained."""
     held_out: float = 0.0
-    """Share of the source images of each class that training does not see, for the selection scores dev and source.
-    0: these scores use training images and are too optimistic."""
+    """Share of the source images of each class that training does not see, for tcm estimate and the selection scores
+    dev and source. 0: these scores use training images and are too optimistic."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
 
     @classmethod

@@ -89,6 +89,11 @@ COMMANDS = {
         "tcm audit runs/a2c --n 100",
         "tcm.cli.estimate:audit",
     ),
+    "compare": Command(
+        "Rank runs on the same data without target labels, and warn of negative transfer and collapse.",
+        "tcm compare runs/erm runs/dann runs/tcm",
+        "tcm.cli.compare:compare",
+    ),
     "figure mechanisms": Command(
         "Draw images and their counterfactuals; the winners are outlined.",
         "tcm figure mechanisms runs/mechanisms --out mechanisms.png",

@@ -39,9 +39,7 @@ def estimate(runs: Runs, quiet: Quiet = False) -> int:
         console.print(single_estimates(runs, found))
         for remark in dict.fromkeys(filter(None, (each.remark for each in found))):
             print(with_options(remark))
-        print(
-            "docs/results/estimates.md has the known cases; tcm audit measures the accuracy with a few labels of yours"
-        )
+        print("docs/results/estimates.md has the known cases; with a few labels, tcm audit measures the accuracy")
     return 0
 
 

@@ -49,6 +49,16 @@ class Reliable:
     tasks: int
 
 
+@dataclass(frozen=True)
+class Warned:
+    """How often a run was worse than source-only training on the same task, and how often the estimate said so."""
+
+    warned: int  # runs whose estimate was lower
+    right: int  # of these, runs whose accuracy was lower
+    missed: int  # other runs whose accuracy was lower
+    runs: int  # all runs that were compared with source only
+
+
 @cache
 def _content() -> dict[str, Any]:
     return json.loads(FILE.read_text(encoding="utf-8"))
@@ -62,3 +72,8 @@ def combinations() -> list[Combination]:
 def reliabilities() -> dict[str, Reliable]:
     """How well each score ranks runs, by its name."""
     return {name: Reliable(**found) for name, found in _content()["scores"].items()}
+
+
+def warnings_measured() -> Warned:
+    """How far warnings of negative transfer could be trusted."""
+    return Warned(**_content()["negative_transfer"])

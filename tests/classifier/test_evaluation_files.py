@@ -1,0 +1,44 @@
+import json
+from pathlib import Path
+
+import numpy as np
+
+import tcm
+from tcm.classifier.train import evaluate_run
+from tcm.data.holdout import held_out_images
+from tcm.data.task import Task
+
+
+def arrays_of(run: Path) -> dict[str, np.ndarray]:
+    with np.load(run / "evaluation.npz") as stored:
+        return {**stored}
+
+
+def test_an_evaluation_has_what_estimates_need_and_a_repeated_one_too(digits: Task, tmp_path: Path):
+    run, data = tmp_path / "run", {"benchmark": "digits"}
+    tcm.train("erm", out=run, data=data, steps=2, batch=8, seed=3, held_out=0.2, quiet=True)
+    first, summary = arrays_of(run), json.loads((run / "evaluation.json").read_text())
+    held_out = held_out_images(digits.source, 0.2, seed=3).numpy()
+    assert np.array_equal(first["held_out"], held_out)
+    assert np.array_equal(first["source_classes"], digits.source.labels.numpy())
+    assert first["on_source"].shape == (len(digits.source), 10)
+    np.testing.assert_allclose(first["on_source"].sum(axis=1), 1, rtol=1e-5)
+    right = first["on_source"].argmax(axis=1) == first["source_classes"]
+    assert summary["source"]["held_out"] == held_out.sum()
+    assert summary["source"]["held_out_accuracy"] == right[held_out].mean()
+    assert all(0 <= share <= 1 for share in summary["neighbours"].values())
+
+    evaluate_run(run, "cpu", quiet=True)
+    assert {name: array.tolist() for name, array in arrays_of(run).items()} == {
+        name: array.tolist() for name, array in first.items()
+    }
+    assert json.loads((run / "evaluation.json").read_text()) == summary
+
+
+def test_without_held_out_images_none_is_marked(digits: Task, tmp_path: Path):
+    run = tmp_path / "run"
+    tcm.train("erm", out=run, data={"benchmark": "digits"}, steps=1, batch=8, quiet=True)
+    summary = json.loads((run / "evaluation.json").read_text())
+    assert not arrays_of(run)["held_out"].any()
+    assert (summary["source"]["held_out"], summary["source"]["held_out_accuracy"]) == (0, None)
+    assert summary["neighbours"]["held_out"] is None
