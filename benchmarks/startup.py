@@ -4,7 +4,7 @@
 
 Every command runs once to fill the caches and then `--times` times in each checkout, in turn, so that other work on the
 machine slows both alike. Printed are the medians of the processor time (user and system), of the elapsed time and of
-the largest memory, and their ratios.
+the largest memory, and their ratios. The first row is PyTorch alone, below which no command that needs it can come.
 """
 
 import argparse
@@ -28,10 +28,10 @@ class Cost(NamedTuple):
 
 
 def cost_of(checkout: Path, words: list[str]) -> Cost:
-    """Runs `tcm` of a checkout with these words."""
+    """Runs `tcm` of a checkout with these words; PyTorch alone is loaded by the word torch."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
     started = time.perf_counter()
-    command = [sys.executable, "-m", "tcm", *words]
+    command = [sys.executable, *(["-c", "import torch"] if words == ["torch"] else ["-m", "tcm", *words])]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     run, images = str(options.run), str(options.images)
-    commands = [["--help"], ["train", "dann", "--help"], ["predict", run, images], ["evaluate", run, "-q"]]
+    commands = [["torch"], ["--help"], ["train", "dann", "--help"], ["predict", run, images]]
     print("command                  before: processor, elapsed, memory   after                    ratios")
     for words in commands:
         costs: dict[Path, list[Cost]] = {options.before: [], HERE: []}

@@ -22,7 +22,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """The model that the page is about."""
 
     view: RunView
@@ -50,7 +50,7 @@ class Answer:
         return self.known.low > other.high or self.known.high < other.low
 
 
-def answer(views: Sequence[RunView], out: Path) -> Answer | None:
+def answer(views: Sequence[RunView], out: Path) -> PageAnswer | None:
     """The answer of a page in the folder `out`; None if there is no finished run, or several tasks or models.
 
     Target labels choose nothing: it is the run that a fit has chosen, the only one, or the one with the highest
@@ -63,7 +63,7 @@ def answer(views: Sequence[RunView], out: Path) -> Answer | None:
     if chosen is None:
         return None
     baseline = next((view for view in finished if view.record.method in SOURCE_ONLY and view is not chosen), None)
-    found = Answer(chosen, reason, chosen.known, baseline, [], [], downloads(chosen.record, out))
+    found = PageAnswer(chosen, reason, chosen.known, baseline, [], [], downloads(chosen.record, out))
     found.warnings.extend(_warnings(found))
     found.steps.extend(_steps(found, len(finished)))
     return found
@@ -83,7 +83,7 @@ def _chosen(views: Sequence[RunView]) -> tuple[RunView | None, str]:
     return best, f"it has the highest estimate of {len(views)} runs"
 
 
-def _warnings(found: Answer) -> list[str]:
+def _warnings(found: PageAnswer) -> list[str]:
     warnings = [found.view.collapse] if found.view.collapse else []
     if found.gain is not None and found.gain < 0:
         sure = "is" if found.certain else "is probably"
@@ -91,7 +91,7 @@ def _warnings(found: Answer) -> list[str]:
     return warnings
 
 
-def _steps(found: Answer, runs: int) -> list[Step]:
+def _steps(found: PageAnswer, runs: int) -> list[Step]:
     record, known = found.view.record, found.known
     folder = shlex.quote(str(fit_folder(record) or record.folder))
     steps = []
