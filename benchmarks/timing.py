@@ -11,7 +11,9 @@ from tcm.data.batch import Batch
 ROUNDS = 7
 
 
-def seconds_a_call(calls: dict[str, Callable[[int], object]], device: torch.device, repeats: int) -> dict[str, float]:
+def seconds_a_call(
+    calls: dict[str, Callable[[int], object]], device: torch.device, repeats: int, rounds: int = ROUNDS
+) -> dict[str, float]:
     """Median time of one call of each, measured in turns so that a change of the clock speed affects all equally."""
 
     def drain() -> float:
@@ -20,7 +22,7 @@ def seconds_a_call(calls: dict[str, Callable[[int], object]], device: torch.devi
         return time.perf_counter()
 
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for round_number in range(ROUNDS + 1):
+    for round_number in range(rounds + 1):
         for name, call in calls.items():
             start = drain()
             for step in range(repeats):

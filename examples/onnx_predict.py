@@ -3,7 +3,7 @@
     tcm export runs/erm --format onnx --out erm.onnx
     python examples/onnx_predict.py erm.onnx a.jpg b.jpg
 
-Everything that the program must know is in the file: the names of the classes, and the size to which images are resized.
+All that the program must know is in the file: the names of the classes, and the size to which images are resized.
 """
 
 import argparse

@@ -38,8 +38,8 @@ def task(card: Card) -> str:
     """What the model does, with all its classes."""
     classes = ", ".join(printable(name) for name in card.trained.classes)
     text = (
-        f"An image classifier with {len(card.trained.classes)} classes for one domain of images, trained with labels of "
-        "another domain only (unsupervised domain adaptation)."
+        f"An image classifier with {len(card.trained.classes)} classes for one domain of images, trained with labels "
+        "of another domain only (unsupervised domain adaptation)."
     )
     return f"## Task\n\n{text}\n\nClasses: {classes}."
 
