@@ -1,13 +1,18 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tcm.classifier.evaluate import centre_crop_batches, confusion_counts, predict_images, probabilities, score
+from tcm.classifier.evaluation_files import training_memory
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import make_fabric
+from tcm.training.loss_meter import peak_memory
+from tcm.training.run_folder import Run
 
 
 class Reader:
@@ -66,3 +71,13 @@ def test_the_two_accuracies_differ_where_classes_differ_in_size():
 
 def test_without_labels_there_is_no_score():
     assert score(torch.rand(3, 2), torch.full((3,), -1), 2) is None
+
+
+def test_the_memory_of_a_run_is_the_largest_of_all_its_sessions(tmp_path: Path):
+    run = Run(tmp_path / "run")
+    run.start({})
+    assert training_memory(run) is None
+    for step, memory in ((10, {"memory": 5.0}), (20, {"memory": 7.5}), (20, {}), (30, {"memory": 6.0})):
+        run.append_metrics({"step": step, **memory})
+    assert training_memory(run) == 7.5
+    assert peak_memory(torch.device("cpu")) == {}
