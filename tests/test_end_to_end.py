@@ -21,7 +21,7 @@ def test_the_demo_shows_all_methods_and_its_page(tmp_path: Path, capsys: pytest.
     page = tmp_path / "demo" / "report" / "index.html"
     assert str(page) in shown
     html = page.read_text()
-    for method, folder in (("erm", "erm"), ("dann", "dann"), ("baseline", "baseline"), ("tcm", "tcm/classifier")):
+    for method, folder in (("erm", "erm"), ("dann", "dann"), ("baseline", "baseline"), ("tcm", "tcm")):
         assert method in shown
         result = json.loads((tmp_path / "demo" / folder / "evaluation.json").read_text())
         assert result["selection"] == "last"
