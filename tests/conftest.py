@@ -1,9 +1,10 @@
 import io
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from support.tiny_suite import OPTIONS, ended, suite
 
 from tcm.cli.app import main
 from tcm.data.task import DataConfig, Task, load_task
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytest.register_assert_rewrite("support.mistakes")  # its asserts say what they found, as those of tests do
 
@@ -129,3 +133,16 @@ def suite_page(alone: Path, few_points: None) -> Path:
     page = alone / "report" / "index.html"
     assert said.getvalue().splitlines()[-2:] == [f"The results: {alone / 'results.csv'}", f"The report: {page}"]
     return page
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Chromium; tests that open pages are skipped where there is none."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()

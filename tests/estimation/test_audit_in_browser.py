@@ -1,7 +1,5 @@
 """The page of an audit in a real browser: labels by keyboard, undo, a reload, and the exported file."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +13,6 @@ from tcm.estimation.inputs import read_predictions
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-BROWSER = shutil.which("chromium")
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def train(root: Path, classes: list[str]) -> Path:

@@ -1,8 +1,6 @@
 """The page in a real browser: nothing loaded, nothing logged, nothing wider than a phone, printable."""
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +13,6 @@ from tcm.report import write_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-BROWSER = shutil.which("chromium")
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
