@@ -134,9 +134,9 @@ def test_a_batch_on_a_large_gpu_stays_within_what_its_padding_can_index(monkeypa
 def refusal(capfd: pytest.CaptureFixture[str], *words: object) -> str:
     capfd.readouterr()
     assert main([str(word) for word in words]) == 2
-    said = capfd.readouterr().err
+    *remarks, said = capfd.readouterr().err.splitlines()
     assert said.startswith("error: ")
-    assert said.count("\n") == 1
+    assert all(remark.startswith("warning: ") for remark in remarks)  # the domains here are tiny
     return said
 
 
