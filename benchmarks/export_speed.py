@@ -17,7 +17,7 @@ from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
 
-BATCHES = {1: (10, 7), 64: (1, 5)}  # images -> calls in a round, rounds
+BATCHES = {1: (10, 5), 64: (1, 3)}  # images -> calls in a round, rounds
 
 
 def main() -> None:
