@@ -175,9 +175,10 @@ def train(
 
 def load(run: PathLike, *, device: Device = "auto") -> Classifier:
     """The classifier of a finished run: the `out` of `train`, or of `fit`, or a folder with its model.safetensors."""
-    from tcm.classifier.load import classifier_folder, load_classifier
+    from tcm.classifier.load import load_classifier
+    from tcm.training.run_folder import chosen_run
 
-    return load_classifier(classifier_folder(_folder("run", run)), device)
+    return load_classifier(chosen_run(_folder("run", run)), device)
 
 
 def predict(run: PathLike, images: Images, *, fast: bool = False, device: Device = "auto") -> NDArray[np.str_]:
@@ -190,10 +191,10 @@ def evaluate(run: PathLike, *, device: Device = "auto", quiet: bool = False) -> 
 
     `scores["target"]["accuracy"]` is None where the target has no labels.
     """
-    from tcm.classifier.load import classifier_folder
     from tcm.classifier.train import evaluate_run
+    from tcm.training.run_folder import chosen_run
 
-    return evaluate_run(classifier_folder(_folder("run", run)), device, quiet)
+    return evaluate_run(chosen_run(_folder("run", run)), device, quiet)
 
 
 def _folder(name: str, path: PathLike) -> Path:

@@ -11,13 +11,14 @@ import torch
 from PIL import Image
 
 from tcm.classifier.evaluate import BATCH, probabilities
-from tcm.classifier.load import Classifier, classifier_folder, load_classifier
+from tcm.classifier.load import Classifier, load_classifier
 from tcm.classifier.predict import predict_folder, predictions_csv
 from tcm.classifier.train import TrainConfig, load_trained, train_classifier
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.methods.erm import ERMConfig
 from tcm.training.device import make_fabric
+from tcm.training.run_folder import chosen_run
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +211,6 @@ def test_the_device_is_checked(run: Path):
 def test_the_classifier_of_a_fit_lies_below_its_folder(tmp_path: Path):
     (tmp_path / "fit").mkdir()
     (tmp_path / "fit" / "fit.json").write_text('{"chosen": "tcm"}')
-    assert classifier_folder(tmp_path / "fit") == tmp_path / "fit" / "tcm"
-    assert classifier_folder(tmp_path / "fit" / "tcm") == tmp_path / "fit" / "tcm"
-    assert classifier_folder(tmp_path / "gone") == tmp_path / "gone"
+    assert chosen_run(tmp_path / "fit") == tmp_path / "fit" / "tcm"
+    assert chosen_run(tmp_path / "fit" / "tcm") == tmp_path / "fit" / "tcm"
+    assert chosen_run(tmp_path / "gone") == tmp_path / "gone"

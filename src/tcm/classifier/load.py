@@ -15,7 +15,6 @@ from tcm.classifier.inputs import Images, Pixels, stored_pixels
 from tcm.classifier.train import Trained, load_trained
 from tcm.errors import explain_out_of_memory
 from tcm.training.device import inference_on
-from tcm.training.run_folder import chosen_run
 
 predicting = explain_out_of_memory("predicting", "free some, or set `device=cpu`")
 
@@ -86,11 +85,6 @@ class Classifier:
 def load_classifier(run: Path, device: str = "auto") -> Classifier:
     """The classifier of a finished run, on the device."""
     return Classifier(load_trained(run), device)
-
-
-def classifier_folder(run: Path) -> Path:
-    """The run's folder, or below the folder of a fit that of the run that it chose."""
-    return chosen_run(run)
 
 
 @predicting

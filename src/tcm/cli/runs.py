@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.console import Console
 
 from tcm.analysis.cost import costs_notes, costs_table, count_costs
-from tcm.classifier.load import classifier_folder
 from tcm.classifier.predict import predict_folder, predictions_csv
 from tcm.classifier.train import evaluate_run
 from tcm.cli.arguments import Images, OptionalOutput, Quiet, Run, Runs
@@ -16,6 +15,7 @@ from tcm.errors import printable
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import Device
 from tcm.training.files import write_atomically
+from tcm.training.run_folder import chosen_run
 
 
 def evaluate(run: Run, device: Device = "auto", quiet: Quiet = False) -> int:
@@ -26,7 +26,7 @@ def evaluate(run: Run, device: Device = "auto", quiet: Quiet = False) -> int:
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print only the result, no progress.
     """
-    Console().print(scores_table([evaluate_run(classifier_folder(run), device, quiet)]))
+    Console().print(scores_table([evaluate_run(chosen_run(run), device, quiet)]))
     return 0
 
 
@@ -53,7 +53,7 @@ def predict(
     """
     if csv is not None:
         require_writable(csv, "csv")
-    found, bad = predict_folder(classifier_folder(run), images, device, quiet, fast)
+    found, bad = predict_folder(chosen_run(run), images, device, quiet, fast)
     text = predictions_csv(found, probabilities)
     if csv is None:
         sys.stdout.write(text)

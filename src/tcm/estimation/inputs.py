@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcm.classifier.load import classifier_folder
 from tcm.config import leaves
 from tcm.errors import InputError, printable
-from tcm.training.run_folder import IGNORED_KEYS, Run, read_json
+from tcm.training.run_folder import IGNORED_KEYS, Run, chosen_run, read_json
 
 _ARRAYS = ("probabilities", "paths", "on_source", "source_classes", "held_out")
 
@@ -55,7 +54,7 @@ class RunPredictions:
 
 def run_folder(run: Path) -> Path:
     """The folder of the finished run of stage 2 that `run` names, which may be the `out` of tcm fit."""
-    folder = classifier_folder(run)
+    folder = chosen_run(run)
     if not folder.is_dir():
         raise InputError(f"{printable(run)} is not a folder; name the folder of a run")
     if not (folder / "evaluation.json").exists():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tcm import __version__
 from tcm.classifier.evaluate import probabilities
-from tcm.classifier.load import classifier_folder, load_classifier
+from tcm.classifier.load import load_classifier
 from tcm.classifier.train import Trained, load_trained
 from tcm.data.augment import as_input
 from tcm.errors import InputError, explain_out_of_memory, printable
@@ -24,7 +24,7 @@ from tcm.mechanisms.pair import Side, opposite
 from tcm.nn.generator import FrozenGenerators
 from tcm.training.device import make_fabric
 from tcm.training.files import holds_files, write_atomically
-from tcm.training.run_folder import Run
+from tcm.training.run_folder import chosen_run, mechanisms_run
 
 Format = Literal["onnx", "pt2", "hub"]
 IMAGES, TRANSPORTED_IMAGES = 64, 8  # for the check; a mechanism costs as much as a hundred classifiers
@@ -72,7 +72,7 @@ def export_classifier(
         name = "preprocessing" if preprocessing else "fast"
         raise InputError(name, "is an option of files, but `format` is hub; leave it out, or give `format=onnx`")
     require_licence(licence, format)
-    folder = classifier_folder(run)
+    folder = chosen_run(run)
     trained = load_trained(folder)
     real = real_images(trained.config.data, "target", images, IMAGES)
     if format == "hub":
@@ -108,8 +108,7 @@ def export_mechanisms(
         raise InputError("format", "is hub, which is for classifiers; give `format=onnx` or `format=pt2`")
     require_place(out, format, overwrite)
     require_packages(format)
-    inside = run / "mechanisms"
-    config, bank = load_mechanisms(inside if os.path.isdir(inside) and not Run(run).exists else run)
+    config, bank = load_mechanisms(mechanisms_run(run))
     real = real_images(config.data, opposite(to), images, TRANSPORTED_IMAGES)
     size = config.data.sides[0]
     generators = FrozenGenerators(pair.network(to) for pair in bank.pairs())
