@@ -16,10 +16,8 @@ def unfinished(world: World) -> None:
 
 def without_data(world: World) -> None:
     """A folder with the model alone, whose images are gone."""
-    shutil.copytree(world.run, world.here / "moved")
-    file = world.here / "moved" / "model.safetensors"
-    away = str(world.data).encode()
-    file.write_bytes(file.read_bytes().replace(away, away[:-1] + b"X"))  # another folder of the same length
+    (world.here / "moved").mkdir()
+    shutil.copy(world.run / "model.safetensors", world.here / "moved")
 
 
 CASES = (

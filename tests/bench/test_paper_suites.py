@@ -11,7 +11,7 @@ from tcm.cli.app import main
 from tcm.results.paper_tables import PAPER_ROWS
 from tcm.results.table import paper_rows
 
-SMALL = "--size 32 --crop 32 --steps 2 --batch 4 --seeds 1 --mechanisms.steps 2 --mechanisms.batch 2 --mechanisms.k 2"
+SMALL = "--size 32 --crop 32 --steps 2 --batch 4 --seeds 1 --mechanisms.steps 2 --mechanisms.batch 2 --k 2"
 # The rows of the tables; ResNet-50 is source only, RevGrad is another name of DANN.
 METHODS = {
     "ResNet-50": "erm",

@@ -190,8 +190,7 @@ def test_a_run_goes_on_only_with_its_own_mechanisms(mechanisms: Path, tmp_path: 
 
 def test_the_command_line_explains_mechanisms(capsys: pytest.CaptureFixture[str]):
     for name in ("erm", "averaging"):
-        with pytest.raises(SystemExit):
-            main(["train", name, "--help"])
+        assert main(["train", name, "--help"]) == 0
         assert "--mechanisms" in capsys.readouterr().out
 
 

@@ -168,7 +168,9 @@ class Run:
     def config_of_model(self, about: dict[str, Any]) -> dict[str, Any]:
         """The configuration of the model that `about` describes: with the paths of config.json or, where the file was
         moved out of its run folder, with names in their place."""
-        return with_paths(about["config"], self.config()) if self.exists else about["config"]
+        # The config.json of a folder for the Hugging Face Hub is another one, which no run has written.
+        of_a_run = self.exists and "written_by" in read_json(self.config_file)
+        return with_paths(about["config"], self.config()) if of_a_run else about["config"]
 
     def require_same_config(self, config: dict[str, Any]) -> None:
         """An error unless this run has that configuration; settings that do not change its result may differ."""
