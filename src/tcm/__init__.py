@@ -81,7 +81,7 @@ def fit(
         steps: Training steps of each method. Default: from the number of images.
         k: Number of mechanisms of stage 1; 0: no stage 1. Default: 4 for small images, 0 for photographs.
         frozen: Do not train the backbone. Default: for photographs if there is no GPU.
-        compare: Also train the strongest rivals.
+        compare: Also train three rivals: cdan-e, mcc and fixmatch.
         data: Settings of `DataConfig`, such as {"size": 64}. Other forms of data take the place of `source` and
             `target`: {"benchmark": "digits"}, or list files.
         backbone: Settings of `BackboneConfig`, such as {"name": "resnet18"}.

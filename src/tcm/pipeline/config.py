@@ -37,7 +37,7 @@ class FitConfig:
     """Do not train the backbone: a linear classifier and label propagation on its pretrained features, in minutes on a
     CPU. Default: for photographs if there is no GPU."""
     compare: bool = False
-    """Also train the strongest rivals: cdan-e, mcc and fixmatch."""
+    """Also train three rivals: cdan-e, mcc and fixmatch."""
     seed: int = 0
     """Seed of all random choices."""
     batch: int | None = None
