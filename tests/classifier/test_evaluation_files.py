@@ -2,8 +2,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import tcm
+from tcm.classifier.evaluation_files import images_to_show
 from tcm.classifier.train import evaluate_run
 from tcm.data.holdout import held_out_images
 from tcm.data.task import Task
@@ -42,3 +44,18 @@ def test_without_held_out_images_none_is_marked(digits: Task, tmp_path: Path):
     assert not arrays_of(run)["held_out"].any()
     assert (summary["source"]["held_out"], summary["source"]["held_out_accuracy"]) == (0, None)
     assert summary["neighbours"]["held_out"] is None
+
+
+def test_no_image_is_shown_twice():
+    confidence = torch.linspace(0.3, 0.95, 60)
+    predictions = torch.stack([confidence, 1 - confidence], dim=1)
+    guesses = predictions.argmax(dim=1)
+    labels = guesses.clone()
+    wrong = [18, 5, 50, 58]  # the first is among the most doubtful images too
+    labels[wrong] = 1 - labels[wrong]
+    for known in (labels, torch.full_like(labels, -1)):
+        shown = images_to_show(predictions, known).tolist()
+        assert len(set(shown)) == len(shown)
+    shown = images_to_show(predictions, labels).tolist()
+    assert set(wrong) <= set(shown)
+    assert shown[24:26] == [58, 50]  # the most confident mistake first

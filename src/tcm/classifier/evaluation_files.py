@@ -121,8 +121,7 @@ def images_to_show(on_target: Tensor, labels: Tensor) -> Tensor:
     order = confidence.argsort()
     doubtful, rest = order[:SHOWN], order[SHOWN:].flip(0)
     if bool((labels >= 0).any()):
-        wrong = ((guess != labels) & (labels >= 0)).nonzero().flatten()
-        rest = wrong[confidence[wrong].argsort(descending=True)]
+        rest = rest[((guess != labels) & (labels >= 0))[rest]]
     return torch.cat([doubtful, rest[: SHOWN // 2]])
 
 
