@@ -121,9 +121,8 @@ def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan)
 
     step = seconds_of_step(fabric, method, stream, config.batch)
     seconds = config.schedule.steps * step + EVALUATIONS * images * per_image
-    return StageCost(
-        seconds, 5 * size
-    ), per_image  # the model, the state with its momentum, and a second state on its way
+    # On disk: the model, the state with its momentum, and a second state while it is written.
+    return StageCost(seconds, 5 * size), per_image
 
 
 def seconds_per_image(fabric: Compute, backbone: Backbone, task: Task, crop: int) -> float:
