@@ -35,7 +35,7 @@ def fit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = {name: 5 * x if name.startswith("mechanisms") else x for name, x in weights.items()}
     about = {"kind": KIND, "k": K, "numbers": [0, 1], "classes": ["cup", "hat", "key"], "config": to_json(config)}
     (place / "fit" / "mechanisms").mkdir(parents=True)
-    (place / "fit" / "classifier").mkdir()
+    (place / "fit" / "fit.json").write_text('{"chosen": "tcm"}')
     Run(place / "fit" / "mechanisms").save_model(weights, about)
     return place / "fit"
 
