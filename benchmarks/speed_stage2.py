@@ -113,20 +113,26 @@ def stage2(quick: bool, forms: list[str]) -> None:
         stream = Stream(*stores, **options, transported=(made[0], made[1]), strong=strong)
         config = TCMConfig.for_images(small=quick)
         ours = step_time(TCM, config, stream.batch, size, "auto", compiled=True)
-        plain = plain_batches(stores, made, size, device)
-        slow = step_time(PassPerView, config, lambda _: next(plain), size, "fp32", compiled=False)
+        report_share(size, ours, bare_step(size), device)
+        report_prediction(size)
         dann = Stream(*stores, **options)
         step_time(DANNConfig.method, DANNConfig(), dann.batch, size, "auto", compiled=True)
-    bare = bare_step(size)
+        # Last: it takes far longer than all the others.
+        plain = plain_batches(stores, made, size, device)
+        slow = step_time(PassPerView, config, lambda _: next(plain), size, "fp32", compiled=False)
+    print(f"tcm, with making the batch: {slow / ours:.1f} times the images/s of the plain form")
+
+
+def report_share(size: Size, ours: float, bare: float, device: torch.device) -> None:
+    """Prints the speed of a step that takes `ours` seconds beside that of the bare backbone, `bare` seconds."""
     images = size.views * size.batch
-    print(f"tcm, with making the batch: {images / ours:.0f} images/s, {slow / ours:.1f} times the plain form's")
+    print(f"tcm, with making the batch: {images / ours:.0f} images/s")
     print(
         f"the bare backbone, forward and backward: {images / bare:.0f} images/s; tcm reaches {100 * bare / ours:.0f} %"
     )
-    if device.type == "cuda" and not quick:
+    if device.type == "cuda" and not size.quick:
         rate = FORWARD_AND_BACKWARD * 2 * 4.09e9 * images / ours / 1e12
         print(f"{rate:.0f} TFLOP/s, {100 * rate / BF16_RATE:.0f} % of the card's rate for products of matrices in bf16")
-    report_prediction(size)
 
 
 def step_time(
