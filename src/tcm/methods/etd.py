@@ -33,7 +33,7 @@ from tcm.methods.method import Method, MethodConfig, Problem
 from tcm.methods.tcm.views import features_of
 from tcm.nn.losses import entropy, in_single
 from tcm.nn.schedules import ramp_up
-from tcm.nn.transport import dual, relative_distances, semi_dual
+from tcm.nn.transport import PairWeights, dual, potential, relative_distances, semi_dual
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ETD(Method, config=ETDConfig):
     def __init__(self, problem: Problem, config: ETDConfig):
         super().__init__(problem, config)
         self.config = config
-        self.attention = Attention(problem.classes)
+        self.attention = PairWeights(problem.classes)
         sides = ("source", "target") if config.form == "dual" else ("target",)
         self.potentials = nn.ModuleDict({side: potential(config.recipe.bottleneck, config.hidden) for side in sides})
 
@@ -157,34 +157,3 @@ class ETD(Method, config=ETDConfig):
         losses = self.terms(found, batch.labels, ramp_up(progress))
         step(torch.stack(list(losses.values())).sum(), "sgd", "attention")
         return {name: loss.detach() for name, loss in losses.items()}
-
-
-class Attention(nn.Module):
-    """Weights of all pairs of a source and a target image, by their logits; they have mean 1."""
-
-    def __init__(self, classes: int):
-        super().__init__()
-        self.query, self.key = (_initialised(nn.Linear(classes, classes)) for _ in range(2))
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Weights [source, target] of logits [source, classes] and [target, classes], in single precision."""
-        with torch.autocast(source.device.type, enabled=False):
-            weights = torch.sigmoid(self.query(source) @ self.key(target).T)
-        return weights / weights.mean()
-
-
-def potential(features: int, hidden: int) -> nn.Sequential:
-    """The network of a Kantorovich potential, features -> [batch, 1]. It starts at 0, where no exponential is large.
-
-    There is no bias in the end: a constant changes nothing in the semi-dual problem.
-    """
-    last = nn.Linear(hidden, 1, bias=False)
-    nn.init.zeros_(last.weight)
-    return nn.Sequential(_initialised(nn.Linear(features, hidden)), nn.LeakyReLU(0.2), last)
-
-
-def _initialised(linear: nn.Linear) -> nn.Linear:
-    """The layer with the initial weights of the authors' code."""
-    nn.init.normal_(linear.weight, std=0.05)
-    nn.init.zeros_(linear.bias)
-    return linear

@@ -8,7 +8,7 @@ minimum minus epsilon, for any potentials, and reach it for the best ones.
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tcm.nn.losses import in_single
 
@@ -39,3 +39,34 @@ def dual(source_potential: Tensor, target_potential: Tensor, cost: Tensor, epsil
     """
     excess = source_potential[:, None] + target_potential - cost
     return source_potential.mean() + target_potential.mean() - epsilon * (excess / epsilon).exp().mean()
+
+
+class PairWeights(nn.Module):
+    """ETD's attention: weights of all pairs of a source and a target image, by their logits; they have mean 1."""
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.query, self.key = (_initialised(nn.Linear(classes, classes)) for _ in range(2))
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Weights [source, target] of logits [source, classes] and [target, classes], in single precision."""
+        with torch.autocast(source.device.type, enabled=False):
+            weights = torch.sigmoid(self.query(source) @ self.key(target).T)
+        return weights / weights.mean()
+
+
+def potential(features: int, hidden: int) -> nn.Sequential:
+    """The network of a Kantorovich potential, features -> [batch, 1]. It starts at 0, where no exponential is large.
+
+    There is no bias in the end: a constant changes nothing in the semi-dual problem.
+    """
+    last = nn.Linear(hidden, 1, bias=False)
+    nn.init.zeros_(last.weight)
+    return nn.Sequential(_initialised(nn.Linear(features, hidden)), nn.LeakyReLU(0.2), last)
+
+
+def _initialised(linear: nn.Linear) -> nn.Linear:
+    """The layer with the initial weights of ETD's authors."""
+    nn.init.normal_(linear.weight, std=0.05)
+    nn.init.zeros_(linear.bias)
+    return linear
