@@ -27,7 +27,7 @@ SUFFIXES = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 
 def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     """The command that runs a suite, with defaults that fit the arguments parsed so far."""
-    if parsed is None:
+    if parsed is None or parsed["benchmark"] is None:  # None: only its settings are printed
         start = method_settings(small=False)
     else:
         chosen = suite_benchmark(parsed["benchmark"])
