@@ -38,6 +38,7 @@ from tcm.training.device import Compute, inference_on, uncompiled
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run, mechanisms_run
+from tcm.training.tracking import Tracker, TrackerName, require_tracker
 
 M = TypeVar("M", bound=MethodConfig)
 
@@ -97,11 +98,14 @@ def train_classifier(
     quiet: bool = False,
     task: Task | None = None,
     trained: TrainedMechanisms | None = None,
+    log: TrackerName | None = None,
 ) -> bool:
     """Trains the method `name` in the folder `out`, or resumes it there. False if it was finished already.
 
-    `task` and `trained` are the images and the mechanisms of the config, if they are loaded already.
+    `task` and `trained` are the images and the mechanisms of the config, if they are loaded already. `log` names a
+    tracker that gets a copy of the metrics.
     """
+    require_tracker(log)
     require_method(name, config)
     require_mechanisms(name, config)
     config = config.resolved()
@@ -129,6 +133,7 @@ def train_classifier(
         conclude=lambda: finish_training(fabric, setup, config.data.view.crop),
         title=f"{name} {task.source.name} → {task.target.name}",
         quiet=quiet,
+        tracker=Tracker(log, run, {"method_name": name, **to_json(config, names_only=True)}),
     )
     predictions = evaluator.last_predictions()
     steps, singular_values = config.schedule.steps, method.singular_values()

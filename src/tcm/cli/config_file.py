@@ -26,7 +26,7 @@ FILE_OPTIONS = {
         tyro.conf.arg(
             name="config",
             metavar="FILE",
-            help="YAML file of settings, as --print-config writes it. Options of the command line go before it.",
+            help="YAML file of settings, as --print-config writes it; other options override it.",
             help_behavior_hint="",
         ),
     ],
