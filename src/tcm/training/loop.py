@@ -168,6 +168,7 @@ class Training:
         require_finite_weights(self.run, self.done, self.learner)
         states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
         self.run.save_state({"step": self.done, "learner": self.learner.state_dict(), "optimizers": states})
+        self.tracker.saved(self.done)
 
 
 def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device: torch.device) -> int:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TrackerName = Literal["csv", "tensorboard", "wandb", "trackio"]
 EXTRA = "pip install 'tcm[track]'"
 FOLDER = "log"  # inside the run
+# Trackers that keep the rows of steps that are taken again: to them each step is sent once, even if a process that was
+# killed took their last rows with it. The others forget these rows and get them again.
+CANNOT_FORGET = ("wandb", "trackio")
 
 
 def require_tracker(name: TrackerName | None) -> None:
@@ -68,9 +71,8 @@ class Tracker:
         from tcm.training.loggers import make_logger  # imported here: Fabric takes as long as PyTorch itself
 
         make_folder(self.folder)
-        # A CSV file is small: it is written again, and so equals metrics.jsonl.
         noted = read_json(self.note_file) if self.note_file.exists() else {"id": uuid.uuid4().hex[:8], "step": 0}
-        self.id, self.sent = noted["id"], noted["step"]
+        self.id, self.sent = noted["id"], 0 if name == "csv" else noted["step"]  # a CSV file is written again whole
         self.logger = make_logger(name, self.run.folder, self.folder, self.id, self.sent, self.settings)
         for row in self.run.metrics():
             self.log(row)
@@ -82,8 +84,17 @@ class Tracker:
         step = int(row["step"])
         self.logger.log_metrics({name: value for name, value in row.items() if name != "step"}, step)
         self.logger.save()
-        if self.name != "csv":
-            write_atomically(self.note_file, json.dumps({"id": self.id, "step": step}).encode())
+        if self.name in CANNOT_FORGET:
+            self.note(step)
+
+    def saved(self, step: int) -> None:
+        """Notes that training continues from this step if it is stopped."""
+        if self.logger is not None and self.name not in CANNOT_FORGET:
+            self.note(max(step, self.sent))
+
+    def note(self, step: int) -> None:
+        """Writes down the step up to which the tracker has everything."""
+        write_atomically(self.note_file, json.dumps({"id": self.id, "step": step}).encode())
 
     def log_image(self, name: str, image: NDArray[np.uint8], step: int) -> None:
         """Sends an image [height, width, 3], unless its step was sent by an earlier process."""
