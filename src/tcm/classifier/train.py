@@ -121,7 +121,7 @@ def train_classifier(
     method = setup.method
     run.write_environment(str(fabric.device))
     prepare_learner(fabric, method, config)
-    evaluator = Evaluator(fabric, setup, config.data.view.crop)
+    evaluator = Evaluator(fabric, setup, config.data.view.crop, quiet)
     training_loop(
         fabric,
         method,
@@ -223,8 +223,8 @@ def judge_mechanisms(
 class Evaluator:
     """Called at every evaluation of a run: returns its metrics and keeps the newest predictions."""
 
-    def __init__(self, fabric: Compute, setup: Setup, crop: int):
-        self.fabric, self.setup, self.crop = fabric, setup, crop
+    def __init__(self, fabric: Compute, setup: Setup, crop: int, quiet: bool = True):
+        self.fabric, self.setup, self.crop, self.quiet = fabric, setup, crop, quiet
         self.predictions: TaskPredictions | None = None
 
     def __call__(self) -> dict[str, float]:
@@ -241,7 +241,7 @@ class Evaluator:
         """Predictions for both domains. Features that are never trained are not computed again."""
         method, task = self.setup.method, self.setup.task
         if not isinstance(method, FrozenMethod):
-            return predict_task(self.fabric, method, task, self.crop)
+            return predict_task(self.fabric, method, task, self.crop, self.quiet)
         found = features_of_task(self.fabric, method.backbone, task, self.setup.config)
         return TaskPredictions(*(predict_features(method, features) for features in found))
 
@@ -257,7 +257,7 @@ class Evaluator:
         variants = {**target.variants, **{name: found.cpu() for name, found in method.found_in_training().items()}}
         if mechanisms is not None and method.inverse is None:
             made = mechanisms.transported[1]
-            variants |= counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop)
+            variants |= counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop, self.quiet)
         return TaskPredictions(source, target._replace(variants=variants))
 
 
@@ -348,7 +348,7 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         now, then = (", ".join(names) for names in (task.source.classes, trained.classes))
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new `out`")
-    predictions = predict_task(fabric, trained.method, task, config.data.view.crop)
+    predictions = predict_task(fabric, trained.method, task, config.data.view.crop, quiet)
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     steps, singular_values = config.schedule.steps, trained.method.singular_values()
     return write_evaluation(Run(folder), trained.name, task, predictions, steps, singular_values, held_out)
