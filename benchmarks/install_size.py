@@ -7,11 +7,11 @@ It reads the metadata of the environment that it runs in: install the extras fir
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import tomllib
 from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"

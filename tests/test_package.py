@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from support.documents import ROOT
-from support.fake_runs import write_run
 
 FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "CHANGELOG.md", "CITATION.cff", "constraints.txt")
 
@@ -73,7 +72,11 @@ def test_the_program_runs_from_the_wheel(programs: Path, tmp_path: Path):
     assert Path(place.strip()).is_relative_to(programs.parent)
 
 
-def test_a_report_is_written_from_the_wheel(programs: Path, tmp_path: Path):
-    write_run(tmp_path / "run", method="erm")
-    page = run(programs / "tcm", "report", "run", cwd=tmp_path).strip()
-    assert "<style>" in (tmp_path / page).read_text()
+def test_the_data_of_the_package_is_found(programs: Path, tmp_path: Path):
+    code = """
+from tcm.estimation.known_cases import combinations
+from tcm.report.page import template
+assert template("page.html.jinja").environment.globals["style"]
+print(template("suite.html.jinja").name, len(combinations()) > 0)
+"""
+    assert run(programs / "python", "-c", code, cwd=tmp_path).split() == ["suite.html.jinja", "True"]

@@ -2,10 +2,10 @@
 
 import re
 import shlex
+import tomllib
 from typing import Any
 
 import pytest
-import tomllib
 from packaging.requirements import Requirement
 from support.documents import ROOT
 
