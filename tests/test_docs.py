@@ -47,7 +47,7 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("tcm "):
-                yield shlex.split(line, comments=True)[1:]
+                yield shlex.split(line.split(" > ")[0], comments=True)[1:]
 
 
 def mentioned_commands(page: Path) -> Iterator[list[str]]:
@@ -64,10 +64,14 @@ def test_every_relative_link_exists(page: Path):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HOW_TO], ids=name_of)
-def test_every_command_shown_is_one(page: Path):
+def test_every_command_shown_is_one(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     for words in shown_commands(page):
         if words[0] in PROGRAM_OPTIONS:  # of the program itself: --help, --version
             continue
+        if "--config" in words:  # the page shows what is in the file
+            (settings,) = blocks(page, "yaml")
+            Path(words[words.index("--config") + 1]).write_text(settings)
         parsed_call(words)  # a mistake raises an InputError
     if page.name == "CHANGELOG.md":  # which also mentions commands that were
         return

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from support.logs import logged_steps
 from support.mistakes import draw_domain
 from torch import Tensor
 
@@ -45,8 +46,8 @@ def weights(run: Path) -> dict[str, Tensor]:
     return safetensors.torch.load_file(run / "model.safetensors")
 
 
-def start(out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tcm", "fit", *OPTIONS, "--out", str(out)]
+def start(out: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tcm", "fit", *OPTIONS, "--out", str(out), *more]
     return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
 
 
@@ -70,7 +71,7 @@ def test_killed_in_any_stage_it_goes_on_to_the_same_model_file(
 ):
     out = tmp_path / "fit"
     for file in STAGES:
-        process = start(out)
+        process = start(out, "--log", "csv")
         deadline = time.monotonic() + 300
         while not (out / file).exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -78,7 +79,7 @@ def test_killed_in_any_stage_it_goes_on_to_the_same_model_file(
         process.wait()
         assert (out / file).exists()
         assert not (out / "model.safetensors").exists()
-    assert start(out).wait(300) == 0
+    assert start(out, "--log", "csv").wait(300) == 0
     whole, process = undisturbed
     assert process.wait(300) == 0
     assert model(out) == model(whole)
@@ -86,7 +87,9 @@ def test_killed_in_any_stage_it_goes_on_to_the_same_model_file(
         found, expected = weights(out / run), weights(whole / run)
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], expected[name]) for name in expected)
-        assert model(out / run) == model(whole / run)
+        assert model(out / run) == model(whole / run)  # the one logs its metrics, the other does not
+        assert logged_steps(out / run) == [row["step"] for row in Run(out / run).metrics()]
+    assert "log" not in json.loads((out / "fit.json").read_text())["config"]
 
 
 def test_no_path_of_this_machine_is_in_a_model(whole: Path):

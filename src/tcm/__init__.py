@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tcm.nn.backbone import BackboneConfig
     from tcm.pipeline.config import StageOne
     from tcm.training.device import Device
+    from tcm.training.tracking import TrackerName
 
     PathLike = str | os.PathLike[str]
 
@@ -63,6 +64,7 @@ def fit(
     seed: int = 0,
     device: Device = "auto",
     report: bool = True,
+    log: TrackerName | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Classifier:
@@ -90,6 +92,7 @@ def fit(
         seed: Every random choice follows from it.
         device: "auto" is the GPU if there is one.
         report: Write report/index.html.
+        log: "csv", "tensorboard", "wandb" or "trackio" also get the metrics.
         quiet: Show no progress.
         **settings: The other fields of `tcm.pipeline.config.FitConfig`, such as `batch`.
     """
@@ -106,7 +109,12 @@ def fit(
     given |= {"data": data, "steps": steps, "k": k, "frozen": frozen, "compare": compare, "seed": seed}
     config = with_settings(FitConfig.for_images(data.is_small), given | {"device": device} | settings)
     folder = default_out(data) if out is None else _folder("out", out)
-    fitted = fit_pipeline(config, folder, quiet, say=lambda text: None if quiet else print(text, file=sys.stderr))
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    fitted = fit_pipeline(config, folder, quiet, say=say, log=log)
     if report and fitted.task is not None:
         from tcm.report import write_report
         from tcm.report.mechanisms import Loaded
@@ -130,6 +138,7 @@ def train(
     batch: int = 32,
     seed: int = 0,
     device: Device = "auto",
+    log: TrackerName | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Classifier:
@@ -152,6 +161,7 @@ def train(
         batch: Images of each domain in a step.
         seed: Every random choice follows from it.
         device: "auto" is the GPU if there is one.
+        log: "csv", "tensorboard", "wandb" or "trackio" also get the metrics.
         quiet: Show no progress.
         **settings: The other fields of `tcm.classifier.train.TrainConfig`, such as `evaluate_every`.
     """
@@ -169,7 +179,7 @@ def train(
     given |= {"mechanisms": None if mechanisms is None else _folder("mechanisms", mechanisms)}
     start = TrainConfig(method=METHODS[name].for_images(data.is_small))
     folder = _folder("out", out)
-    train_classifier(name, with_settings(start, given | settings), folder, quiet)
+    train_classifier(name, with_settings(start, given | settings), folder, quiet, log=log)
     return load_classifier(folder, device)
 
 

@@ -11,6 +11,18 @@ PAPER = TRAIN.replace("erm", "tcm-paper") + " --mechanisms {mechanisms}"
 CONTROL = TRAIN.replace("erm", "tcm-control")
 CASES = (
     Case("unknown option", TRAIN + " --stpes 3", ("--stpes", "--steps", "tcm train erm --help"), absent="out"),
+    Case(
+        "unknown option of a fit",
+        "fit a b --stepz 3",
+        ("error: Unrecognized options: --stepz, 3; did you mean --steps?;",),
+    ),
+    Case("k without mechanisms", TRAIN + " --k 4", ("--k has no meaning for erm", "leave it out"), absent="out"),
+    Case(
+        "k of other mechanisms",
+        PAPER + " --k 7",
+        ("--k is 7", "/mechanisms has 2 mechanisms", "tcm mechanisms --k 7"),
+        absent="out",
+    ),
     Case("wrong type", TRAIN + " --seed many", ("--seed", "'many'", "tcm train erm --help"), absent="out"),
     Case("wrong type of a number", TRAIN + " --batch 1.5", ("error: --batch: '1.5' is not an integer;",), absent="out"),
     Case("wrong type of a share", TRAIN + " --held-out x", ("error: --held-out: 'x' is not a number;",), absent="out"),

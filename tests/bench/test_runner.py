@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from support.logs import logged_steps
 from support.tiny_suite import ended, repeated, suite
 
 from tcm.bench.config import SuiteConfig, method_settings
@@ -19,6 +20,7 @@ from tcm.cli.app import main
 from tcm.cli.bench import run_benchmark
 from tcm.errors import InputError
 from tcm.training.files import lock
+from tcm.training.run_folder import Run
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -71,13 +73,15 @@ def test_without_labels_of_the_target_there_are_rows_but_no_tables(tmp_path: Pat
 def test_killed_three_times_it_ends_with_the_same_rows(alone: Path, tmp_path: Path):
     out, moments = tmp_path / "killed", random.Random(0)
     for _ in range(3):
-        process = suite(out)
+        process = suite(out, "--log", "csv")
         time.sleep(moments.uniform(4, 10))
         process.send_signal(signal.SIGKILL)
         ended(process)
-    code, _, errors = ended(suite(out))
+    code, _, errors = ended(suite(out, "--log", "csv"))
     assert (code, errors) == (0, "")
     assert rows(out) == rows(alone)
+    for run in (*out.glob("runs/*/*"), *out.glob("mechanisms/*/*")):
+        assert logged_steps(run) == [row["step"] for row in Run(run).metrics()]
 
 
 def test_finished_runs_are_not_repeated(alone: Path):

@@ -5,8 +5,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.classifier.evaluate import centre_crop_batches, confusion_counts, predict_images, probabilities, score
+from tcm.classifier.evaluate import (
+    centre_crop_batches,
+    confusion_counts,
+    predict_images,
+    predict_task,
+    probabilities,
+    score,
+)
 from tcm.classifier.evaluation_files import training_memory
+from tcm.data.task import Task
 from tcm.methods.erm import ERMConfig
 from tcm.methods.method import Problem
 from tcm.nn.backbone import BackboneConfig
@@ -81,3 +89,18 @@ def test_the_memory_of_a_run_is_the_largest_of_all_its_sessions(tmp_path: Path):
         run.append_metrics({"step": step, **memory})
     assert training_memory(run) == 7.5
     assert peak_memory(torch.device("cpu")) == {}
+
+
+def test_a_long_evaluation_shows_its_progress(
+    digits: Task, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("tcm.progress.LINE_EVERY", 0.0)
+    method = ERMConfig().build(Problem(10, BackboneConfig("small").build())).eval()
+    predict_task(make_fabric("cpu", "fp32"), method, digits, 32, quiet=False)
+    lines = capsys.readouterr().err.splitlines()
+    total = len(digits.source) + len(digits.target)
+    assert len(lines) > 4
+    assert lines[0].startswith(f"evaluate: 256/{total} images")
+    assert lines[-1].startswith(f"evaluate: {total}/{total} images")
+    predict_task(make_fabric("cpu", "fp32"), method, digits, 32, quiet=True)
+    assert capsys.readouterr().err == ""

@@ -253,3 +253,18 @@ def test_the_authors_recipe_gives_the_defaults_of_a_method_and_options_change_th
     assert config.method == METHODS["mcc"].authors()
     assert (config.steps, config.batch) == (METHODS["mcc"].authors_steps, 8)
     assert parsed_call(["train", "mcc", "--out", "x"]).keywords["config"].method == METHODS["mcc"]()
+
+
+@pytest.mark.parametrize("name", ["fit", "train tcm", "mechanisms", "bench"])
+def test_options_have_one_name_in_every_command_that_trains(name: str):
+    known = {option.field for group in option_groups(name, command_function(name))[1] for option in group.options}
+    same = {"steps", "k", "seed", "save-every", "batch", "log", "config", "print-config", "device", "out", "quiet"}
+    backbone = {"backbone.name", "backbone.weights", "backbone.pretrained"}
+    assert same | backbone <= known
+
+
+def test_the_line_about_an_unknown_option_is_short(capfd: pytest.CaptureFixture[str]):
+    assert main(["fit", "a", "b", "--stepz", "3"]) == 2
+    line = capfd.readouterr().err
+    assert "did you mean --steps?" in line
+    assert len(line) < 120

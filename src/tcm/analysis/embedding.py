@@ -18,7 +18,7 @@ from tcm.analysis.load_runs import open_side_by_side, run_titles
 from tcm.classifier.evaluate import centre_crop_batches
 from tcm.data.task import Task
 from tcm.errors import InputError, explain_out_of_memory
-from tcm.mechanisms.gallery import spread_over_classes
+from tcm.mechanisms.image_grid import spread_over_classes
 from tcm.methods.method import Method
 from tcm.training.device import Compute
 

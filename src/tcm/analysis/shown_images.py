@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tcm.errors import InputError
-from tcm.mechanisms.gallery import spread_over_classes
+from tcm.mechanisms.image_grid import spread_over_classes
 
 Shown = Literal["differ", "wrong"]
 

@@ -31,6 +31,7 @@ from tcm.training.device import cpu_count, require_device
 from tcm.training.files import lock, make_folder
 from tcm.training.run_folder import Run
 from tcm.training.stop_requests import stop_requests
+from tcm.training.tracking import TrackerName, require_tracker
 
 STORE = "results.csv"
 MAX_JOBS = 8  # at once, unless `jobs` is larger
@@ -46,12 +47,20 @@ class SuiteResult(NamedTuple):
 
 
 def run_suite(
-    benchmark: str, config: SuiteConfig, settings: Any, out: Path, jobs: int | None = None, quiet: bool = False
+    benchmark: str,
+    config: SuiteConfig,
+    settings: Any,
+    out: Path,
+    jobs: int | None = None,
+    quiet: bool = False,
+    log: TrackerName | None = None,
 ) -> SuiteResult:
     """Runs the unfinished jobs of a suite below `out` and stores a row of every finished run.
 
-    `settings` has the settings of all methods, as in `method_settings`; `jobs` is the number of jobs at once.
+    `settings` has the settings of all methods, as in `method_settings`; `jobs` is the number of jobs at once; `log`
+    names a tracker that gets a copy of the metrics of all runs.
     """
+    require_tracker(log)
     out = Path(os.path.abspath(out.expanduser()))
     if jobs is not None and jobs < 1:
         raise InputError("jobs", f"is {jobs}; give 1 or more")
@@ -65,7 +74,7 @@ def run_suite(
         for job in planned:
             require_same_config(job, out)
         # One thread each: on a CPU the number of threads changes the last bits of a result.
-        queue = JobQueue(benchmark, planned, out, at_once, threads=0 if on_gpu else 1)
+        queue = JobQueue(benchmark, planned, out, at_once, threads=0 if on_gpu else 1, log=log)
         store_rows(benchmark, out, (job for job in planned if job.name in queue.done))
         queue.run(quiet)
     finished = [out / job.name for job in planned if job.method and job.name in queue.done]
@@ -75,8 +84,10 @@ def run_suite(
 class JobQueue:
     """The jobs of a suite: waiting, running, done or failed."""
 
-    def __init__(self, benchmark: str, jobs: list[Job], out: Path, at_once: int, *, threads: int):
-        self.benchmark, self.out, self.at_once, self.threads = benchmark, out, at_once, threads
+    def __init__(
+        self, benchmark: str, jobs: list[Job], out: Path, at_once: int, *, threads: int, log: TrackerName | None = None
+    ):
+        self.benchmark, self.out, self.at_once, self.threads, self.log = benchmark, out, at_once, threads, log
         self.total = len(jobs)
         self.done = {job.name for job in jobs if is_finished(job, out)}
         self.waiting = [job for job in jobs if job.name not in self.done]
@@ -113,7 +124,7 @@ class JobQueue:
         ready = [job for job in self.waiting if not job.needs or job.needs in self.done]
         for job in ready[: self.at_once - len(self.running)]:
             self.waiting.remove(job)
-            process = new_process(target=run_in_process, args=(job, self.out, self.threads))
+            process = new_process(target=run_in_process, args=(job, self.out, self.threads, self.log))
             process.start()
             self.running[process] = job
 
@@ -156,21 +167,21 @@ def process_type() -> Callable[..., BaseProcess]:
     return context.Process
 
 
-def run_in_process(job: Job, out: Path, threads: int) -> None:
+def run_in_process(job: Job, out: Path, threads: int, log: TrackerName | None) -> None:
     """Runs a job in its own process, which writes to a log file and ends when the suite ends."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches only the suite, which then stops its jobs
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=exit_with_suite, daemon=True).start()
-    log = log_file(job, out)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file:
+    output = log_file(job, out)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     if threads:
         torch.set_num_threads(threads)
     try:
-        run_job(job, out / job.name)
+        run_job(job, out / job.name, log)
     except InputError as error:
         print(f"error: {printable(in_suite_fields(job, error))}", file=sys.stderr)
         sys.exit(2)
@@ -187,13 +198,13 @@ def exit_with_suite() -> None:
     os._exit(1)
 
 
-def run_job(job: Job, folder: Path) -> None:
+def run_job(job: Job, folder: Path, log: TrackerName | None = None) -> None:
     """Runs stage 1 and writes all counterfactuals, or runs stage 2."""
     if isinstance(job.config, MechanismsConfig):
-        train_mechanisms(job.config, folder)
+        train_mechanisms(job.config, folder, log=log)
         transport(folder, device=job.config.device)
     else:
-        train_classifier(job.method, job.config, folder)
+        train_classifier(job.method, job.config, folder, log=log)
 
 
 def is_finished(job: Job, out: Path) -> bool:

@@ -13,9 +13,11 @@ from tcm.data.augment import as_input, centre_crops, crop_counterfactuals, crop_
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.methods.method import Answer, Method
+from tcm.progress import ProgressDisplay
 from tcm.training.device import Compute, uncompiled
 
 T = TypeVar("T")
+Show = Callable[[int], None]  # gets the number of images that are done
 BATCH = 256  # images in a batch, if they are small
 PIXELS = 32 * 224**2  # pixels in a batch at most: with k = 4 the counterfactuals take about 3 GB
 
@@ -54,16 +56,23 @@ def centre_crop_batches(images: Tensor, crop: int, device: torch.device) -> Iter
         yield as_input(take(images, crop_pixels(indices, cuts, size, crop)).to(device))
 
 
-def run_in_batches(fabric: Compute, function: Callable[[Tensor], T], images: Tensor, crop: int) -> Iterator[T]:
+def run_in_batches(
+    fabric: Compute, function: Callable[[Tensor], T], images: Tensor, crop: int, show: Show = lambda done: None
+) -> Iterator[T]:
     """`function` of each batch of centre crops. The method must be in evaluation mode."""
+    done = 0
     for batch in centre_crop_batches(images, crop, fabric.device):
         # Compiling for evaluation would cost more than the few passes take.
         with torch.inference_mode(), uncompiled(), fabric.autocast():
             result = function(batch)
+        done += batch.shape[-4]
+        show(done)
         yield result
 
 
-def predict_images(fabric: Compute, answer: Callable[[Tensor], Answer], images: Tensor, crop: int) -> Predictions:
+def predict_images(
+    fabric: Compute, answer: Callable[[Tensor], Answer], images: Tensor, crop: int, show: Show = lambda done: None
+) -> Predictions:
     """Predictions for uint8 images [n, size, size, 3], centre-cropped, in one pass."""
     batches = [
         Predictions(
@@ -71,7 +80,7 @@ def predict_images(fabric: Compute, answer: Callable[[Tensor], Answer], images: 
             found.features.float(),
             {name: _probabilities(logits) for name, logits in found.variants.items()},
         )
-        for found in run_in_batches(fabric, answer, images, crop)
+        for found in run_in_batches(fabric, answer, images, crop, show)
     ]
     return Predictions(
         _concatenated(batch.probabilities for batch in batches),
@@ -80,27 +89,41 @@ def predict_images(fabric: Compute, answer: Callable[[Tensor], Answer], images: 
     )
 
 
-def predict_task(fabric: Compute, method: Method, task: Task, crop: int) -> TaskPredictions:
+def predict_task(fabric: Compute, method: Method, task: Task, crop: int, quiet: bool = True) -> TaskPredictions:
     """Predictions for both domains: `answer` for target images, `answer_fast` for source images.
 
     Source images need no inverse mechanisms: these transport target images to the source domain, and are trained to
     leave source images as they are.
     """
-    return TaskPredictions(
-        predict_images(fabric, method.answer_fast, task.source.images, crop),
-        predict_images(fabric, method.answer, task.target.images, crop),
-    )
+    first = len(task.source)
+    with ProgressDisplay("evaluate", first + len(task.target), unit="image", quiet=quiet) as display:
+        return TaskPredictions(
+            predict_images(fabric, method.answer_fast, task.source.images, crop, display.update),
+            predict_images(fabric, method.answer, task.target.images, crop, shown_after(display, first)),
+        )
+
+
+def shown_after(display: ProgressDisplay, before: int) -> Show:
+    """Shows the images that are done, after so many others."""
+    return lambda done: display.update(before + done)
 
 
 def counterfactual_variants(
-    fabric: Compute, method: Method, predicted: Tensor, made: Tensor, crop: int
+    fabric: Compute, method: Method, predicted: Tensor, made: Tensor, crop: int, quiet: bool = True
 ) -> dict[str, Tensor]:
     """Other ways to predict target images, from their counterfactuals on disk: uint8 [n, k, size, size, 3].
 
     `average` is the mean prediction on an image and its counterfactuals, TCM Eq. (1). They are cropped after transport,
     as in training. `predicted` are the predictions on the images alone, [n, classes].
     """
-    each = [probabilities(fabric, method.predict_fast, made[:, number], crop) for number in range(made.shape[1])]
+    images, k = made.shape[:2]
+    each: list[Tensor] = []
+    with ProgressDisplay("evaluate counterfactuals", k * images, unit="image", quiet=quiet) as display:
+        for number in range(k):
+            logits = run_in_batches(
+                fabric, method.predict_fast, made[:, number], crop, shown_after(display, number * images)
+            )
+            each.append(_concatenated(map(_probabilities, logits)))
     alone = {f"mechanism {number} alone": found for number, found in enumerate(each, start=1)}
     return {"average": torch.stack([predicted, *each]).mean(dim=0), **alone}
 

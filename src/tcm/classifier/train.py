@@ -38,6 +38,7 @@ from tcm.training.device import Compute, inference_on, uncompiled
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
 from tcm.training.run_folder import Run, mechanisms_run
+from tcm.training.tracking import Tracker, TrackerName, require_tracker
 
 M = TypeVar("M", bound=MethodConfig)
 
@@ -97,11 +98,14 @@ def train_classifier(
     quiet: bool = False,
     task: Task | None = None,
     trained: TrainedMechanisms | None = None,
+    log: TrackerName | None = None,
 ) -> bool:
     """Trains the method `name` in the folder `out`, or resumes it there. False if it was finished already.
 
-    `task` and `trained` are the images and the mechanisms of the config, if they are loaded already.
+    `task` and `trained` are the images and the mechanisms of the config, if they are loaded already. `log` names a
+    tracker that gets a copy of the metrics.
     """
+    require_tracker(log)
     require_method(name, config)
     require_mechanisms(name, config)
     config = config.resolved()
@@ -117,7 +121,7 @@ def train_classifier(
     method = setup.method
     run.write_environment(str(fabric.device))
     prepare_learner(fabric, method, config)
-    evaluator = Evaluator(fabric, setup, config.data.view.crop)
+    evaluator = Evaluator(fabric, setup, config.data.view.crop, quiet)
     training_loop(
         fabric,
         method,
@@ -129,6 +133,7 @@ def train_classifier(
         conclude=lambda: finish_training(fabric, setup, config.data.view.crop),
         title=f"{name} {task.source.name} → {task.target.name}",
         quiet=quiet,
+        tracker=Tracker(log, run, {"method_name": name, **to_json(config, names_only=True)}),
     )
     predictions = evaluator.last_predictions()
     steps, singular_values = config.schedule.steps, method.singular_values()
@@ -218,8 +223,8 @@ def judge_mechanisms(
 class Evaluator:
     """Called at every evaluation of a run: returns its metrics and keeps the newest predictions."""
 
-    def __init__(self, fabric: Compute, setup: Setup, crop: int):
-        self.fabric, self.setup, self.crop = fabric, setup, crop
+    def __init__(self, fabric: Compute, setup: Setup, crop: int, quiet: bool = True):
+        self.fabric, self.setup, self.crop, self.quiet = fabric, setup, crop, quiet
         self.predictions: TaskPredictions | None = None
 
     def __call__(self) -> dict[str, float]:
@@ -236,7 +241,7 @@ class Evaluator:
         """Predictions for both domains. Features that are never trained are not computed again."""
         method, task = self.setup.method, self.setup.task
         if not isinstance(method, FrozenMethod):
-            return predict_task(self.fabric, method, task, self.crop)
+            return predict_task(self.fabric, method, task, self.crop, self.quiet)
         found = features_of_task(self.fabric, method.backbone, task, self.setup.config)
         return TaskPredictions(*(predict_features(method, features) for features in found))
 
@@ -252,7 +257,7 @@ class Evaluator:
         variants = {**target.variants, **{name: found.cpu() for name, found in method.found_in_training().items()}}
         if mechanisms is not None and method.inverse is None:
             made = mechanisms.transported[1]
-            variants |= counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop)
+            variants |= counterfactual_variants(self.fabric, method, target.probabilities, made, self.crop, self.quiet)
         return TaskPredictions(source, target._replace(variants=variants))
 
 
@@ -343,7 +348,7 @@ def evaluate_run(folder: Path, device: str = "auto", quiet: bool = False) -> dic
         now, then = (", ".join(names) for names in (task.source.classes, trained.classes))
         found = f"the classes of {task.source.name} are {now}, but {folder} was trained on {then}"
         raise InputError(f"{found}; restore the data or train again in a new `out`")
-    predictions = predict_task(fabric, trained.method, task, config.data.view.crop)
+    predictions = predict_task(fabric, trained.method, task, config.data.view.crop, quiet)
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     steps, singular_values = config.schedule.steps, trained.method.singular_values()
     return write_evaluation(Run(folder), trained.name, task, predictions, steps, singular_values, held_out)

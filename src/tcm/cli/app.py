@@ -182,13 +182,27 @@ def explain(name: str, command: Command, everything: bool) -> int:
 
 def parsed_call(words: list[str]) -> functools.partial[int]:
     """The function call that the words ask for."""
+    from tcm.cli.config_file import print_settings, split_file_options, with_settings_of
     from tcm.cli.parser import parse
+    from tcm.cli.yaml_settings import read_settings
 
-    name, command, options = split_command(words)
-    call = parse(name, function_of(command), options)
-    # The default values of some options depend on others: small images have small networks. So the options are parsed
-    # with the usual defaults first, and then with those that fit.
-    return parse(name, function_of(command, call.keywords), options) if command.adaptive else call
+    name, command, words = split_command(words)
+    file, prints, options = split_file_options(words)
+    given = read_settings(file) if file else {}
+
+    def parsed(function: Callable[..., int]) -> functools.partial[int]:
+        if file or prints:
+            function = with_settings_of(function, given, file, all_optional=prints)
+        return parse(name, function, options)
+
+    function = function_of(command)
+    call = parsed(function)
+    if command.adaptive:
+        # The default values of some options depend on others: small images have small networks. So the options are
+        # parsed with the usual defaults first, and then with those that fit.
+        function = function_of(command, call.keywords)
+        call = parsed(function)
+    return functools.partial(print_settings, name, function, call.keywords) if prints else call
 
 
 def split_command(words: list[str]) -> tuple[str, Command, list[str]]:
@@ -230,9 +244,11 @@ def train_example(method: str) -> str:
 
 def function_of(command: Command, parsed: Mapping[str, Any] | None = None) -> Callable[..., int]:
     """The function behind a command. It is imported only now, because torch takes seconds to load."""
+    from tcm.cli.config_file import with_file_options
+
     module, name = command.function.split(":")
     function = getattr(importlib.import_module(module), name)
-    return function(*command.arguments, parsed) if command.adaptive else function
+    return with_file_options(function(*command.arguments, parsed) if command.adaptive else function)
 
 
 def show_help(words: list[str]) -> int:

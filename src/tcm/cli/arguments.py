@@ -6,6 +6,8 @@ from typing import Annotated
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from tcm.training.tracking import TrackerName
+
 
 def _output_path(words: list[str]) -> Path:
     if not words[0]:
@@ -41,4 +43,5 @@ OptionalOutput = Annotated[Path | None, _OUTPUT, _NO_HINT]
 OptionalFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, _NO_HINT]
 OptionalText = Annotated[str | None, _NO_HINT]
+Log = Annotated[TrackerName | None, _NO_HINT]
 Quiet = Annotated[bool, tyro.conf.arg(aliases=("-q",))]

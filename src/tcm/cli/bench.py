@@ -12,22 +12,23 @@ from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
 from tcm.bench.runner import run_suite
 from tcm.bench.tasks import suite_benchmark
-from tcm.cli.arguments import OptionalInt, OptionalOutput, OptionalText, Output, Quiet, Stores
+from tcm.cli.arguments import Log, OptionalInt, OptionalOutput, OptionalText, Output, Quiet, Stores
 from tcm.cli.folders import store_of
 from tcm.cli.messages import with_options
-from tcm.cli.show import require_writable
+from tcm.cli.show import print_log, require_writable
 from tcm.errors import InputError
 from tcm.results.formats import FORMATS, Format, terminal
 from tcm.results.store import read_rows
 from tcm.results.table import result_tables
 from tcm.training.files import write_atomically
+from tcm.training.tracking import TrackerName
 
 SUFFIXES = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 
 
 def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     """The command that runs a suite, with defaults that fit the arguments parsed so far."""
-    if parsed is None:
+    if parsed is None or parsed["benchmark"] is None:  # None: only its settings are printed
         start = method_settings(small=False)
     else:
         chosen = suite_benchmark(parsed["benchmark"])
@@ -41,6 +42,7 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         method: Annotated[Any, tyro.conf.arg(constructor=type(start))] = start,
         jobs: OptionalInt = None,
         report: bool = True,
+        log: Log = None,
         quiet: Quiet = False,
     ) -> int:
         """Run a whole benchmark: tasks x methods x seeds. Repeat the command to continue an interrupted suite.
@@ -51,9 +53,10 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
             method: The settings of each method.
             jobs: Number of runs at the same time. Default: one per core on a CPU, at most 8; one on a GPU.
             report: Draw the figures and write the report.
+            log: Also send the metrics of all runs to a tracker; csv: files in each run.
             quiet: Print only the table, no progress.
         """
-        return run_benchmark(benchmark, config, method, out, jobs, report, quiet)
+        return run_benchmark(benchmark, config, method, out, jobs, report, quiet, log)
 
     return bench
 
@@ -66,10 +69,11 @@ def run_benchmark(
     jobs: int | None = None,
     report: bool = True,
     quiet: bool = False,
+    log: TrackerName | None = None,
 ) -> int:
     """Runs a suite, writes its tables and report, and prints the table. Returns 1 if a run failed."""
     benchmark = suite_benchmark(benchmark)
-    store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet)
+    store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet, log)
     for name, reason in failed.items():
         print(f"failed: {name}: {with_options(reason)}", file=sys.stderr)
     if not finished:
@@ -85,6 +89,7 @@ def run_benchmark(
         print("The targets have no labels, so there are no accuracies, tables or report.", file=sys.stderr)
     if not quiet:
         print(f"The results: {out / store.name}")
+        print_log(log, out)
     if report and labelled:
         from tcm.bench.report import write_suite_report
 

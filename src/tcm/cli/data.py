@@ -104,7 +104,7 @@ def domain_samples(domain: Domain, data: DataConfig, quiet: bool) -> SampleViews
     return samples_of(images, domain.name, [names[row] or "" for row in rows.tolist()], data)
 
 
-def pack_data(data: DataConfig, quiet: Quiet = False) -> int:
+def pack_data(data: DataConfig = DataConfig(), quiet: Quiet = False) -> int:
     """Decode and resize the images of a task and store them in the cache, so that training starts faster.
 
     Args:

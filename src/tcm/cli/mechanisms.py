@@ -9,9 +9,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tcm.cli.arguments import OptionalInt, OptionalOutput, Output, Quiet
+from tcm.cli.arguments import Log, OptionalInt, OptionalOutput, Output, Quiet
 from tcm.cli.arguments import Run as RunFolder
 from tcm.cli.messages import with_options
+from tcm.cli.show import print_log
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
@@ -21,6 +22,7 @@ from tcm.mechanisms.usage import remarks
 from tcm.nn.backbone import BackboneConfig
 from tcm.training.device import Device
 from tcm.training.run_folder import Run, mechanisms_run
+from tcm.training.tracking import TrackerName
 
 
 def mechanisms_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
@@ -31,22 +33,26 @@ def mechanisms_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         start = MechanismsConfig(form=form, bank=bank_config(form, data.is_small))
 
     def mechanisms(
-        out: Output, config: Annotated[MechanismsConfig, tyro.conf.arg(name="")] = start, quiet: Quiet = False
+        out: Output,
+        config: Annotated[MechanismsConfig, tyro.conf.arg(name="")] = start,
+        log: Log = None,
+        quiet: Quiet = False,
     ) -> int:
         """Stage 1: train k mechanisms that transport images between the domains.
 
         Args:
             out: Folder of the run. Repeat the command to continue a run that was interrupted.
+            log: Also send the metrics and a grid of counterfactuals to a tracker; csv: files in the run.
             quiet: Print only the result, no progress.
         """
-        return run_mechanisms(config, out, quiet)
+        return run_mechanisms(config, out, quiet, log)
 
     return mechanisms
 
 
-def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
+def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, log: TrackerName | None = None) -> int:
     """Trains the mechanisms, or continues an interrupted run, and prints how often each mechanism wins."""
-    if not train_mechanisms(config, out, quiet):
+    if not train_mechanisms(config, out, quiet, log=log):
         print(f"{out} is finished; nothing to do.")
         return 0
     rows, numbers = Run(out).metrics(), Run(out).about_model()["numbers"]
@@ -61,6 +67,7 @@ def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> 
         Console().print(watch_table(watched, numbers))
     if not quiet:
         print(f"The mechanisms: {Run(out).model_file}")
+        print_log(log, out)
     return 0
 
 

@@ -36,6 +36,9 @@ def on_one_line(box: str) -> str:
     text = " ".join(re.sub("[│╭╮╰╯]", " ", box).split())
     # A terminal without box-drawing characters gets rows of hyphens.
     _, *parts = [part for part in re.split(" ?(?:─+|-{20,}) ?", text) if part]
+    # Similar options come with their whole help; the name of the nearest one is enough.
+    similar = r"^(?:Perhaps you meant|Arguments similar to \S+): (--\S+).*"
+    parts = [re.sub(similar, r"did you mean \1?", part) for part in parts]
     message = "; ".join(part for part in parts if not part.startswith(("Argument helptext", "For full helptext")))
     message = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"\1 is not an integer", message)
     message = re.sub(r"could not convert string to float: ('.*?')", r"\1 is not a number", message)

@@ -15,6 +15,7 @@ from tcm.mechanisms.judgement import Judgement, remarks
 from tcm.methods.tcm.head_diagnostics import head_metrics, head_remarks
 from tcm.training.files import can_be_replaced
 from tcm.training.run_folder import Run, read_json
+from tcm.training.tracking import FOLDER, TrackerName
 
 
 def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
@@ -41,6 +42,19 @@ def print_remarks(run: Path) -> None:
         None, [collapse_warning(rows, len(classes)), *unused, *(head_remarks(found) if found else [])]
     ):
         print(with_options(remark))
+
+
+def print_log(log: TrackerName | None, out: Path) -> None:
+    """Prints where the copy of the metrics is, and what shows it."""
+    place = f"{FOLDER} in each run of {printable(out)}" if not Run(out).exists else printable(out / FOLDER)
+    shown_by = {
+        "csv": f"{place}: csv/metrics.csv",
+        "tensorboard": f"{place}; tensorboard --logdir {printable(out)} shows it",
+        "wandb": f"Weights & Biases; with WANDB_MODE=offline wandb sync sends {place}/wandb",
+        "trackio": "trackio show opens it",
+    }
+    if log:
+        print(f"The log: {shown_by[log]}")
 
 
 def require_writable(file: Path, field: str) -> None:

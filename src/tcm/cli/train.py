@@ -11,11 +11,11 @@ import tyro
 from rich.console import Console
 
 from tcm.classifier.train import TrainConfig, train_classifier
-from tcm.cli.arguments import OptionalOutput, Output, Quiet, SourceFolder, TargetFolder
+from tcm.cli.arguments import Log, OptionalInt, OptionalOutput, Output, Quiet, SourceFolder, TargetFolder
 from tcm.cli.messages import with_options
-from tcm.cli.show import print_remarks, scores_table
+from tcm.cli.show import print_log, print_remarks, scores_table
 from tcm.data.task import DataConfig
-from tcm.errors import InputError
+from tcm.errors import InputError, printable
 from tcm.estimation.estimate import read_estimate
 from tcm.methods import METHODS
 from tcm.methods.method import RecipeName
@@ -23,7 +23,8 @@ from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import PREDICTIONS, fit_pipeline
 from tcm.pipeline.folder import default_out
 from tcm.pipeline.plan import WITH_MECHANISMS, data_for_fit
-from tcm.training.run_folder import Run, read_json
+from tcm.training.run_folder import Run, mechanisms_run, read_json
+from tcm.training.tracking import TrackerName
 
 RECIPE = """    recipe: common: the same optimiser, length and batch for all methods. authors: those of the method's
             authors on Office-Home, as far as they differ. Other options change either.
@@ -44,19 +45,25 @@ def train_command(method: str, parsed: Mapping[str, Any] | None) -> Callable[...
         out: Output,
         config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")] = start,  # pyright: ignore
         recipe: RecipeName = "common",
+        k: OptionalInt = None,
+        log: Log = None,
         quiet: Quiet = False,
     ) -> int:
-        return train_method(method, config, out, quiet)
+        require_k(method, config, k)
+        return train_method(method, config, out, quiet, log)
 
     def train_or_freeze(
         out: Output,
         config: Annotated[TrainConfig[METHODS[method]], tyro.conf.arg(name="")] = start,  # pyright: ignore
         recipe: RecipeName = "common",
         frozen: bool = False,
+        k: OptionalInt = None,
+        log: Log = None,
         quiet: Quiet = False,
     ) -> int:
+        require_k(method, config, k)
         settings = replace(config.method, frozen=frozen or config.method.frozen)
-        return train_method(method, replace(config, method=settings), out, quiet)
+        return train_method(method, replace(config, method=settings), out, quiet, log)
 
     has_frozen_form = "frozen" in METHODS[method].__dataclass_fields__
     command = train_or_freeze if has_frozen_form else train
@@ -75,19 +82,38 @@ def documented(purpose: str) -> str:
 
     Args:
         out: Folder of the run. Repeat the command to continue a run that was interrupted.
+        k: Number of mechanisms that --mechanisms must have. Default: any. Only for methods that use counterfactuals.
+        log: Also send the metrics to a tracker; csv: files in the run.
         quiet: Print only the result, no progress.
     """
 
 
-def train_method(name: str, config: TrainConfig[Any], out: Path, quiet: bool = False) -> int:
+def require_k(name: str, config: TrainConfig[Any], k: int | None) -> None:
+    """An error if the method uses no mechanisms, or the given mechanisms are not k."""
+    if k is None:
+        return
+    if not config.method.uses_counterfactuals:
+        raise InputError("k", f"has no meaning for {name}, which uses no mechanisms; leave it out")
+    if config.mechanisms is not None:
+        folder = mechanisms_run(config.mechanisms.expanduser())
+        found = Run(folder).about_model().get("k")
+        if found != k:
+            remedy = f"leave it out, or train others: tcm mechanisms --k {k}"
+            raise InputError("k", f"is {k}, but {printable(folder)} has {found} mechanisms; {remedy}")
+
+
+def train_method(
+    name: str, config: TrainConfig[Any], out: Path, quiet: bool = False, log: TrackerName | None = None
+) -> int:
     """Trains, or continues an interrupted run, and prints the result."""
-    if not train_classifier(name, config, out, quiet):
+    if not train_classifier(name, config, out, quiet, log=log):
         print(f"{out} is finished; nothing to do. tcm report {out} shows it.")
         return 0
     Console().print(scores_table([read_json(out / "evaluation.json")]))
     print_remarks(out)
     if not quiet:
         print(f"The model: {Run(out).model_file}; tcm report {out} writes a page about it")
+        print_log(log, out)
     return 0
 
 
@@ -107,6 +133,7 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         out: OptionalOutput = None,
         config: Annotated[FitConfig, tyro.conf.arg(name="")] = start,
         probabilities: bool = False,
+        log: Log = None,
         quiet: Quiet = False,
     ) -> int:
         """From two folders to a classifier: check the data, train source only and TCM, choose without target labels,
@@ -121,10 +148,11 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
             target: Folder of images to adapt to, with or without class subfolders.
             out: Folder for the result. Repeat the command to continue. Default: runs/SOURCE-to-TARGET.
             probabilities: Write the probabilities of all classes into predictions.csv.
+            log: Also send the metrics of all runs to a tracker; csv: files in each run.
             quiet: Print only the result, no progress.
         """
         data = fit_data(config.data, source, target)
-        return fit_folders(replace(config, data=data), out or default_out(data), probabilities, quiet)
+        return fit_folders(replace(config, data=data), out or default_out(data), probabilities, quiet, log)
 
     return fit
 
@@ -142,7 +170,13 @@ def fit_data(data: DataConfig, source: Path | None, target: Path | None) -> Data
     return data_for_fit(data)
 
 
-def fit_folders(config: FitConfig, out: Path, probabilities: bool = False, quiet: bool = False) -> int:
+def fit_folders(
+    config: FitConfig,
+    out: Path,
+    probabilities: bool = False,
+    quiet: bool = False,
+    log: TrackerName | None = None,
+) -> int:
     """Fits, or continues an interrupted fit, and prints the result."""
     from tcm.report import write_report
     from tcm.report.mechanisms import Loaded
@@ -151,7 +185,7 @@ def fit_folders(config: FitConfig, out: Path, probabilities: bool = False, quiet
         if not quiet:
             print(with_options(text), file=sys.stderr)
 
-    fitted = fit_pipeline(config, out, quiet, probabilities=probabilities, say=say)
+    fitted = fit_pipeline(config, out, quiet, probabilities=probabilities, say=say, log=log)
     page = out / "report" / "index.html"
     if fitted.task is not None or not page.exists():
         page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))
@@ -166,4 +200,5 @@ def fit_folders(config: FitConfig, out: Path, probabilities: bool = False, quiet
         print(f"The report: {page}")
         print(f"The predictions: {out / PREDICTIONS}")
         print(f"The model: {out / 'model.safetensors'}; tcm predict {out} FOLDER classifies new images")
+        print_log(log, out)
     return 0

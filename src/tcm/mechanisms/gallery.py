@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
 from tcm.errors import InputError
 from tcm.mechanisms.bank import MechanismBank
 from tcm.mechanisms.counterfactual_store import open_counterfactuals
+from tcm.mechanisms.image_grid import spread_over_classes
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.transport import counterfactuals, open_for_transport, weights_hash
 from tcm.training.device import Compute
@@ -73,15 +73,6 @@ def stored_galleries(folder: Path, task: Task, images: int) -> list[Gallery]:
         originals, made, winner = (part[shown].numpy() for part in (store.images, stored.images, stored.winner))
         found.append(Gallery(origin, store.name, other.name, originals, made, winner, names))
     return found
-
-
-def spread_over_classes(labels: Tensor, count: int) -> Tensor:
-    """Indices of at most `count` images: one of each class in turn, at even distances within each class."""
-    groups = [(labels == label).nonzero().flatten() for label in labels.unique()]
-    turns = -(-count // len(groups))
-    evenly = [group[torch.linspace(0, len(group) - 1, min(turns, len(group))).long()].tolist() for group in groups]
-    in_turn = [group[turn] for turn in range(turns) for group in evenly if turn < len(group)]
-    return torch.tensor(in_turn[:count])
 
 
 def diverse_images(winners: list[int], classes: list[int], count: int) -> list[int]:

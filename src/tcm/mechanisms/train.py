@@ -12,6 +12,7 @@ from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory
 from tcm.mechanisms.bank import BankConfig
 from tcm.mechanisms.distance import Watch, WatchConfig
+from tcm.mechanisms.image_grid import image_grid
 from tcm.mechanisms.pair import SIDES
 from tcm.mechanisms.usage import UsageCounter
 from tcm.nn.backbone import BackboneConfig
@@ -20,6 +21,7 @@ from tcm.nn.generator import GeneratorConfig
 from tcm.training.device import free_memory
 from tcm.training.loop import LESS_MEMORY, training_loop
 from tcm.training.run_config import RunConfig, open_run, open_stream, prepare_learner, require_valid_numbers
+from tcm.training.tracking import Tracker, TrackerName, require_tracker
 
 KIND = "mechanisms"  # the kind of run, in config.json and model.safetensors
 AUTO_K = 8  # number of mechanisms at the start of a run with `k` auto
@@ -103,11 +105,19 @@ class MechanismsConfig(RunConfig):
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
-def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, task: Task | None = None) -> bool:
+def train_mechanisms(
+    config: MechanismsConfig,
+    out: Path,
+    quiet: bool = False,
+    task: Task | None = None,
+    log: TrackerName | None = None,
+) -> bool:
     """Trains the mechanisms in the folder `out`, or resumes the run there. False if it was finished already.
 
-    `task` has the images of the config, if they are loaded already.
+    `task` has the images of the config, if they are loaded already. `log` names a tracker that gets a copy of the
+    metrics, with images.
     """
+    require_tracker(log)
     config = config.resolved()
     fabric, run = open_run(config, out, {"kind": KIND})
     if run.finished:
@@ -133,6 +143,7 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
     def evaluate() -> dict[str, float]:
         return {**watch(), **usage()}  # the usage may drop mechanisms
 
+    settings = to_json(config, names_only=True)
     training_loop(
         fabric,
         bank,
@@ -143,9 +154,10 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
         evaluate=evaluate,
         title=title,
         quiet=quiet,
+        tracker=Tracker(log, run, {"kind": KIND, **settings}),
+        images=lambda: {"mechanisms": image_grid(fabric, bank, task.source)},
     )
     domains = [store.name for store in task]
-    settings = to_json(config, names_only=True)
     about = {"kind": KIND, "config": settings, "k": bank.k, "domains": domains, "classes": list(classes)}
     # The saved mechanisms are numbered from 0. `numbers` are their numbers in the metrics, from before any was dropped.
     run.save_model(bank.weights(), {**about, "numbers": bank.active})

@@ -28,6 +28,7 @@ from tcm.pipeline.plan import (
 )
 from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight
 from tcm.progress import StageProgress, format_duration
+from tcm.training.tracking import TrackerName, require_tracker
 
 LONG = 3600.0  # seconds from which on a remedy is offered
 PREDICTIONS = "predictions.csv"
@@ -63,11 +64,14 @@ def fit_pipeline(
     *,
     probabilities: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    log: TrackerName | None = None,
 ) -> Fit:
     """Runs all stages in subfolders of `out`, or continues them; chooses a run without target labels.
 
-    `say` gets a few sentences: the plan, how long it will take, and what was decided.
+    `say` gets a few sentences: the plan, how long it will take, and what was decided. `log` names a tracker that gets
+    a copy of the metrics of all runs.
     """
+    require_tracker(log)
     folder, given = FitFolder(out), given_json(config)
     folder.require_free()
     if folder.exists:
@@ -86,7 +90,7 @@ def fit_pipeline(
     say(how_long(estimate, plan))
     if not folder.exists:
         folder.start(given, plan)
-    trained = run_stages(config, plan, task, out, StageProgress(estimate.stages), quiet)
+    trained = run_stages(config, plan, task, out, StageProgress(estimate.stages), quiet, log)
     chosen, reason = choose(plan, out)
     write_predictions(out / PREDICTIONS, out / chosen, probabilities)
     folder.finish(chosen, reason)
@@ -105,7 +109,13 @@ def allowed_data(config: FitConfig, task: Task, quiet: bool, say: Callable[[str]
 
 
 def run_stages(
-    config: FitConfig, plan: Plan, task: Task, out: Path, progress: StageProgress, quiet: bool
+    config: FitConfig,
+    plan: Plan,
+    task: Task,
+    out: Path,
+    progress: StageProgress,
+    quiet: bool,
+    log: TrackerName | None,
 ) -> TrainedMechanisms | None:
     """Runs all stages in their order, or continues them. Returns the mechanisms of stage 1, if there are any."""
     trained = None
@@ -113,14 +123,15 @@ def run_stages(
         with progress.stage(stage):
             if stage == STAGE_ONE:
                 with in_stage_one():
-                    train_mechanisms(mechanisms_config(config, plan), out / STAGE_ONE, quiet, task)
+                    train_mechanisms(mechanisms_config(config, plan), out / STAGE_ONE, quiet, task, log)
             elif stage == "counterfactuals":
                 trained = load_mechanisms(out / STAGE_ONE)
                 transport(out / STAGE_ONE, device=config.device, quiet=quiet, task=task, trained=trained)
                 trained.bank.to("cpu", memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
             else:
                 given = trained if stage == WITH_MECHANISMS else None
-                train_classifier(stage, train_config(stage, config, plan, out), out / stage, quiet, task, given)
+                settings = train_config(stage, config, plan, out)
+                train_classifier(stage, settings, out / stage, quiet, task, given, log)
     return trained
 
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
@@ -17,6 +19,7 @@ from tcm.training.learner import Learner
 from tcm.training.loss_meter import LossMeter, describe
 from tcm.training.run_folder import Run
 from tcm.training.stop_requests import stop_requests
+from tcm.training.tracking import Tracker
 
 LESS_MEMORY = "lower `batch`, `data.crop` or the width of a network in a new `out`, or free some and repeat the command"
 
@@ -63,36 +66,42 @@ def training_loop(
     conclude: Callable[[], None] = lambda: None,  # called once, before the evaluation of the last step
     title: str = "train",
     quiet: bool = False,
+    tracker: Tracker | None = None,  # gets a copy of metrics.jsonl
+    images: Callable[[], dict[str, NDArray[np.uint8]]] = dict,  # for the tracker, at each evaluation
 ) -> None:
     """Trains until `schedule.steps`, from where the run stopped. Batch, noise and rate depend on the step alone."""
+    tracker = tracker or Tracker(None, run, {})
     with run.released_on_error():
-        training = Training(fabric, learner, stream, run, schedule.steps, seed)
-        progress = ProgressDisplay(title, schedule.steps, unit="step", done=training.done, quiet=quiet)
-        with stop_requests() as stop, progress as display:
-            while training.done < schedule.steps:
-                training.step()
-                done = training.done
-                if not schedule.logs_at(done) and not stop.requested:
-                    display.update(done)
-                    continue
-                display.update(done, describe(training.log_losses()))
-                if schedule.evaluates_at(done):
-                    training.evaluate(evaluate, conclude)
-                stopping = stop.requested  # read once: the message below is only true if the state was saved
-                if stopping or schedule.saves_at(done):
-                    training.save()
-                training.meter.reset()
-                if stopping and done < schedule.steps:
-                    saved = f"stopped at step {done} of {schedule.steps}, saved in {run.folder}"
-                    raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
+        training = Training(fabric, learner, stream, run, schedule.steps, seed, tracker)
+        with tracker.opened(), stop_requests() as stop:
+            progress = ProgressDisplay(title, schedule.steps, unit="step", done=training.done, quiet=quiet)
+            with progress as display:
+                while training.done < schedule.steps:
+                    training.step()
+                    done = training.done
+                    if not schedule.logs_at(done) and not stop.requested:
+                        display.update(done)
+                        continue
+                    display.update(done, describe(training.log_losses()))
+                    if schedule.evaluates_at(done):
+                        training.evaluate(evaluate, conclude, images)
+                    stopping = stop.requested  # read once: the message below is only true if the state was saved
+                    if stopping or schedule.saves_at(done):
+                        training.save()
+                    training.meter.reset()
+                    if stopping and done < schedule.steps:
+                        saved = f"stopped at step {done} of {schedule.steps}, saved in {run.folder}"
+                        raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
 
 
 class Training:
     """A learner with its optimizers, batches and run folder, `done` of `steps` steps into its training."""
 
-    def __init__(self, fabric: Compute, learner: Learner, stream: Batches, run: Run, steps: int, seed: int):
+    def __init__(
+        self, fabric: Compute, learner: Learner, stream: Batches, run: Run, steps: int, seed: int, tracker: Tracker
+    ):
         self.fabric, self.learner, self.stream, self.run = fabric, learner, stream, run
-        self.steps, self.seed = steps, seed
+        self.steps, self.seed, self.tracker = steps, seed, tracker
         fabric.to_device(learner)
         self.optimizers = learner.build_optimizers()
         self.initial_rates = {
@@ -127,25 +136,39 @@ class Training:
         """Writes the row of the steps since the last one; an error if a loss was not finite."""
         rate = next(iter(self.optimizers.values())).param_groups[-1]["lr"]
         row = {"lr": rate, **self.meter.summary(self.run, self.learner)}
-        self.run.append_metrics({"step": self.done, **row})
+        self.write(row)
         return row
 
-    def evaluate(self, evaluate: Callable[[], dict[str, float]], conclude: Callable[[], None]) -> None:
+    def write(self, row: dict[str, float]) -> None:
+        """Adds a row of this step to metrics.jsonl and sends it to the tracker."""
+        whole = {"step": self.done, **row}
+        self.run.append_metrics(whole)
+        self.tracker.log(whole)
+
+    def evaluate(
+        self,
+        evaluate: Callable[[], dict[str, float]],
+        conclude: Callable[[], None],
+        images: Callable[[], dict[str, NDArray[np.uint8]]],
+    ) -> None:
         """Writes a row of what `evaluate` returns, after `conclude` if this was the last step."""
         require_finite_weights(self.run, self.done, self.learner)
         self.learner.eval()
         if self.done == self.steps:
             conclude()
         found = evaluate()
+        for name, image in images().items() if self.tracker.name else ():
+            self.tracker.log_image(name, image, self.done)
         self.learner.train()
         if found:
-            self.run.append_metrics({"step": self.done, **found})
+            self.write(found)
 
     def save(self) -> None:
         """Writes the state that `restore` reads."""
         require_finite_weights(self.run, self.done, self.learner)
         states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
         self.run.save_state({"step": self.done, "learner": self.learner.state_dict(), "optimizers": states})
+        self.tracker.saved(self.done)
 
 
 def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device: torch.device) -> int:
