@@ -25,7 +25,7 @@ from tcm.estimation.audit_page import SMALL, data_uri
 SHOWN_CLASSES = 5
 NEIGHBOURS = 6
 HEAT_SIDE = 160  # pixels of a map, at least: it is smooth when it is shown large
-STRONGEST = 0.8  # opacity of a map where it is highest
+STRONGEST = 0.65  # opacity of a map where it is highest
 
 
 class Explainer:

@@ -53,10 +53,7 @@ function pressed(event) {
   if (event.key === "Backspace" && !labels.typing()) {
     event.preventDefault();
     undo();
-  } else if (next() !== undefined) {
-    if (labels.press(event)) document.activeElement?.blur(); // else the space bar would press the last button again
-    labels.focus();
-  }
+  } else if (next() !== undefined && !(event.key === " " && event.target.closest("button, a"))) labels.press(event);
 }
 
 function compute() {

@@ -25,7 +25,7 @@ export function picker(choices, give) {
   function button(label, text, key) {
     const made = element("button", { type: "button" }, key ? element("kbd", {}, key) : null, text);
     made.dataset.label = label;
-    made.addEventListener("click", () => choose(label));
+    made.addEventListener("click", () => { made.blur(); choose(label); }); // else the space bar would press it again
     return made;
   }
 

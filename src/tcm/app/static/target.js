@@ -4,7 +4,7 @@ import { ask, at, attempt, element, lastPart, percent, put } from "/static/page.
 import { picker } from "/static/picker.js";
 import { showExplanation } from "/static/detail.js";
 
-let rows = [], total = 0, tiles = [], open = -1, latest = 0, choices, labels;
+let rows = [], total = 0, tiles = [], open = -1, latest = 0, choices, labels, sending = Promise.resolve();
 
 export async function startTarget(info) {
   at("doubter").append(...info.models.map((model, place) => element("option", { value: place }, model.title)));
@@ -70,16 +70,17 @@ function fill(made, row) {
   );
 }
 
-async function give(place, label) {
-  await attempt(async () => {
-    await put("/labels", { number: rows[place].number, label });
-    rows[place].label = label;
-    fill(tiles[place], rows[place]);
+/** Labels are sent one after another, while the next image is shown already. */
+function give(place, label) {
+  const row = rows[place], made = tiles[place];
+  sending = sending.then(() => attempt(async () => {
+    await put("/labels", { number: row.number, label });
+    row.label = label;
+    fill(made, row);
     tell();
-    if (label === null) return;
-    if (at("dialog").open) await show(place + 1);
-    else await focus(place + 1);
-  });
+  }));
+  if (label !== null) (at("dialog").open ? show : focus)(place + 1);
+  return sending;
 }
 
 async function focus(place) {
