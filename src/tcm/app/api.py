@@ -13,7 +13,7 @@ from tcm import __version__
 from tcm.app.answers import Explanation, Health, Info, ModelInfo, PredictedImage, PredictedImages, Refusal
 from tcm.app.explain import SHOWN_CLASSES, Explainer
 from tcm.app.label_routes import label_routes
-from tcm.app.labels import LabelFolder
+from tcm.app.labels import LabelFolder, LabelNotStored
 from tcm.app.runs import ServedRuns
 from tcm.app.target import TargetGallery, open_gallery
 from tcm.app.target_routes import target_routes
@@ -151,4 +151,4 @@ async def _refused_upload(_: Request, error: Exception) -> Response:
 
 
 async def _input_error(_: Request, error: Exception) -> Response:
-    return JSONResponse({"detail": printable(error)}, 409)
+    return JSONResponse({"detail": printable(error)}, 507 if isinstance(error, LabelNotStored) else 409)

@@ -18,6 +18,7 @@ COOKIE = "tcm_app_token"
 OPEN_TO_ALL = ("/health",)  # it says nothing about models or images
 UPLOADS = ("/predict", "/explain")
 SMALL_BODY = 10_000  # bytes of a request that uploads nothing
+HEADER_BYTES = 16_000  # of all headers of a request together
 BODY_SECONDS = 20.0  # how long the server waits for the next part of a body
 LOCAL_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", flags=re.IGNORECASE)
 HEADERS = {
@@ -62,6 +63,8 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         if len(headers.getlist("host")) != 1:
             return _refused(400, "the request has no Host header, or several")
+        if sum(len(name) + len(value) for name, value in headers.raw) > HEADER_BYTES:
+            return _refused(431, f"the headers are too long; send at most {HEADER_BYTES} bytes")
         # A page of another site whose name leads to this computer (DNS rebinding) names its own host.
         if self.access.local and not LOCAL_HOST.fullmatch(headers["host"]):
             return _refused(421, "this server is for 127.0.0.1 and localhost only; give another --host to tcm app")

@@ -6,7 +6,8 @@ sorted by doubt, are in a file of their own: doubtful images are no random sampl
 
 import csv
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -32,6 +33,10 @@ DOUBT_COLUMNS = ("path", "label")
 LOCK_SECONDS = 10.0
 
 
+class LabelNotStored(InputError):
+    """A label that could not be written. The labels before it are unchanged."""
+
+
 class LabelFolder:
     """The labels of a run. Each one is on disk when the call returns, and several servers may share the folder."""
 
@@ -54,7 +59,7 @@ class LabelFolder:
     def label_for_audit(self, path: str, label: str | None) -> int:
         """Stores a label of an image of the sample, or takes it back (None). Returns the number of labels."""
         assert path in self.sample.paths
-        with self._lock:
+        with self._writing():
             labels = changed(self.audit_labels(), path, label)
             if not (self.folder / SAMPLE).exists():
                 note_sample(self.folder, self.sample)
@@ -63,7 +68,7 @@ class LabelFolder:
 
     def label_doubtful(self, path: str, label: str | None) -> int:
         """Stores a label of any image apart from the audit, or takes it back (None). Returns the number of labels."""
-        with self._lock:
+        with self._writing():
             labels = changed(self.doubt_labels(), path, label)
             _write(self.doubt_file, doubt_csv(labels) if labels else "")
         return len(labels)
@@ -75,6 +80,20 @@ class LabelFolder:
         if not self.audit_file.exists():
             raise InputError("no image of the random sample has a label; label some first")
         return audit_run(run, self.audit_file)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keeps other servers and threads out of the folder."""
+        try:
+            self._lock.acquire()
+        except OSError as error:  # also the timeout
+            raise LabelNotStored(
+                f"{printable(self.folder)} cannot be written ({error}); the label is not stored"
+            ) from error
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 def usual_sample(predictions: RunPredictions, count: int) -> Sample:
@@ -118,7 +137,10 @@ def stored_labels(file: Path, paths: Collection[str], classes: Sequence[str]) ->
 
 
 def _write(file: Path, text: str) -> None:
-    if text:
-        write_atomically(file, text.encode("utf-8", "surrogateescape"))
-    else:
-        file.unlink(missing_ok=True)
+    try:
+        if text:
+            write_atomically(file, text.encode("utf-8", "surrogateescape"))
+        else:
+            file.unlink(missing_ok=True)
+    except (InputError, OSError) as error:
+        raise LabelNotStored(str(error)) from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from tcm.app.api import build_app
 from tcm.app.guard import Access, Guard
@@ -64,11 +65,15 @@ def serve(runs: Sequence[Path], config: ServerConfig, quiet: bool = False, say: 
         for note in served.notes:
             say(note)
         say(address(listener, access))
-        options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
-        options |= {"limit_concurrency": CONCURRENT, "timeout_graceful_shutdown": LAST_SECONDS, "proxy_headers": False}
-        server = uvicorn.Server(uvicorn.Config(app, **options))
         with signals_end_quietly():
-            server.run(sockets=[listener])
+            make_server(app).run(sockets=[listener])
+
+
+def make_server(app: ASGIApp) -> uvicorn.Server:
+    """The server, whose `run` takes the socket that it listens on."""
+    options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+    options |= {"limit_concurrency": CONCURRENT, "timeout_graceful_shutdown": LAST_SECONDS, "proxy_headers": False}
+    return uvicorn.Server(uvicorn.Config(app, **options))
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
