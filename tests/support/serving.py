@@ -32,14 +32,16 @@ def live_server(app: ASGIApp) -> Iterator[int]:
     """The application behind a real socket; its port."""
     listener = bound_socket("127.0.0.1", 0)
     server = make_server(app)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(30)
-    listener.close()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
 
 
 def request(method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
