@@ -190,4 +190,4 @@ def test_the_features_of_the_source_wait_for_no_request(served: ServedRuns):
     explainer.source.start()
     assert explainer.source.wait(60)
     assert explainer.explain(image, "x").models[1].nearest
-    explainer.source.stop()
+    explainer.close()

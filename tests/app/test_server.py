@@ -115,7 +115,7 @@ def test_without_the_token_only_the_health_is_seen(guarded: TestClient):
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", "Bearer ü"])
 def test_a_wrong_token_is_refused(guarded: TestClient, given: str):
-    assert guarded.get("/info", headers={"Authorization": given.encode("utf-8")}).status_code == 401
+    assert guarded.get("/info", headers=[(b"Authorization", given.encode("utf-8"))]).status_code == 401
     assert guarded.get("/", params={"token": given}).status_code == 401
 
 

@@ -35,8 +35,7 @@ def build_app(runs: ServedRuns, sample: int) -> FastAPI:
         if explainer.source:
             explainer.source.start()
         yield
-        if explainer.source:
-            explainer.source.stop()
+        explainer.close()
 
     # The usual pages of the documentation load scripts from another site.
     app = FastAPI(

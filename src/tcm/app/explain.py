@@ -2,8 +2,8 @@
 
 import base64
 import io
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -29,13 +29,20 @@ STRONGEST = 0.65  # opacity of a map where it is highest
 
 
 class Explainer:
-    """Answers questions about images. One question is computed at a time; requests wait for each other."""
+    """Answers questions about images. One thread computes them in turn: the threads of PyTorch belong to one caller,
+    and a map of where a model looks changes the model for a moment."""
 
     def __init__(self, runs: ServedRuns):
         self.runs = runs
         self.classes = [printable(name) for name in runs.classes]
-        self._lock = threading.Lock()
-        self.source = SourceFeatures(runs.models, runs.task.source, self._lock) if runs.task else None
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="models")
+        self.source = SourceFeatures(runs.models, runs.task.source, self._worker) if runs.task else None
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self.source:
+            self.source.stop()
+        self._worker.shutdown()
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
         """The image as uint8 [size, size, 3], resized as training images are."""
@@ -44,23 +51,27 @@ class Explainer:
     def predict(self, images: Sequence[NDArray[np.uint8]], top: int) -> list[list[ModelPrediction]]:
         """For each image [size, size, 3] the `top` most probable classes by every model."""
         batch = torch.from_numpy(np.stack(images))
-        with self._lock:
-            found = [model.answer(batch).probabilities for model in self.runs.models]
+        found = self._worker.submit(self._probabilities, batch).result()
         return [self._predictions([one[place] for one in found], top) for place in range(len(images))]
 
     def explain(self, pixels: NDArray[np.uint8], name: str) -> Explanation:
         """Everything about one image uint8 [size, size, 3]."""
+        return self._worker.submit(self._explain, pixels, name).result()
+
+    def _probabilities(self, batch: Tensor) -> list[Tensor]:
+        return [model.answer(batch).probabilities for model in self.runs.models]
+
+    def _explain(self, pixels: NDArray[np.uint8], name: str) -> Explanation:
         batch = torch.tensor(pixels)[None]
         first = self.runs.models[0]
         (seen,) = centre_crop_batches(batch, first.crop, torch.device("cpu"))
-        with self._lock:
-            made = self.runs.transport.counterfactuals(batch) if self.runs.transport else None
-            transported = made.images[0].cpu() if made else batch[:0]  # [k, size, size, 3]
-            each = [model.on_counterfactuals(transported) for model in self.runs.models] if made else []
-            models = [
-                self._explained(place, model, batch, each[place] if made else None)
-                for place, model in enumerate(self.runs.models)
-            ]
+        made = self.runs.transport.counterfactuals(batch) if self.runs.transport else None
+        transported = made.images[0].cpu() if made else batch[:0]  # [k, size, size, 3]
+        each = [model.on_counterfactuals(transported) for model in self.runs.models] if made else []
+        models = [
+            self._explained(place, model, batch, each[place] if made else None)
+            for place, model in enumerate(self.runs.models)
+        ]
         winner = int(made.winner[0]) if made else None
         counterfactuals = [
             MadeImage(

@@ -1,6 +1,7 @@
 """The nearest source images of an image, by the features of a model."""
 
 import threading
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,6 @@ from tcm.classifier.selection import evenly_spaced
 from tcm.data.store import ImageStore
 
 CHUNK = 32  # images in a pass: requests are answered between two of them
-PAUSE = 0.005  # seconds in which a waiting request gets its turn
 
 
 class Near(NamedTuple):
@@ -26,8 +26,8 @@ class Near(NamedTuple):
 class SourceFeatures:
     """Features of at most MOST source images for every model. A thread computes them while the server runs already."""
 
-    def __init__(self, models: tuple[ServedModel, ...], store: ImageStore, lock: threading.Lock):
-        self.store, self._models, self._lock = store, models, lock
+    def __init__(self, models: tuple[ServedModel, ...], store: ImageStore, worker: Executor):
+        self.store, self._models, self._worker = store, models, worker
         self._numbers = evenly_spaced(torch.arange(len(store)), MOST)
         self._features: list[Tensor] = []  # one of each model that is done: [images, width], of length 1
         self._passes = 0
@@ -67,9 +67,9 @@ class SourceFeatures:
         for model in self._models:
             parts: list[Tensor] = []
             for numbers in self._numbers.split(CHUNK):
-                with self._lock:
-                    parts.append(model.answer_fast(self.store.images[numbers]).features)
-                self._passes += 1
-                if self._stop.wait(PAUSE):
+                if self._stop.is_set():
                     return
+                # Requests that came meanwhile have their turn first.
+                parts.append(self._worker.submit(model.answer_fast, self.store.images[numbers]).result().features)
+                self._passes += 1
             self._features.append(F.normalize(torch.cat(parts).float(), dim=1))
