@@ -4,8 +4,8 @@
 
 Seven of ten requests upload an image to /predict, two fetch a thumbnail, one asks for everything about a target image.
 A request is due at its time, whether or not earlier ones are answered, and its latency counts from then. Printed are
-the latencies in ms, the refusals, and the memory of the server in MB at the start, at the end and at most (Linux). At
-the end the server gets SIGTERM while requests are open.
+the latencies in ms, the refusals, the processor time of the server per request, which other programs on the computer
+hardly change, and its memory in MB at the start, at the end and at most (Linux). At the end the server gets SIGTERM.
 """
 
 import argparse
@@ -64,7 +64,7 @@ async def load(url: str, server: subprocess.Popen[str], rate: int, seconds: int)
         total = (await client.get("/info")).json()["images"]
         images = [(await client.get(f"/target/{number}/image")).content for number in range(min(total, 50))]
         await client.post("/predict", files={"images": ("x.png", images[0])})
-        before = memory(server.pid, "VmRSS")
+        before, worked = memory(server.pid, "VmRSS"), processor_seconds(server.pid)
         start = time.perf_counter() + 0.1
 
         async def send(number: int) -> None:
@@ -84,7 +84,8 @@ async def load(url: str, server: subprocess.Popen[str], rate: int, seconds: int)
         sending = [asyncio.create_task(send(number)) for number in range(rate * seconds)]
         await asyncio.wait(sending[: -rate // 5])
         after = memory(server.pid, "VmRSS")
-        peak = memory(server.pid, "VmHWM")
+        peak, worked = memory(server.pid, "VmHWM"), processor_seconds(server.pid) - worked
+        answered = sum(statuses.values())
         await asyncio.sleep(max(0.0, start + seconds - time.perf_counter()))
         server.send_signal(signal.SIGTERM)
         await asyncio.wait(sending)
@@ -97,7 +98,17 @@ async def load(url: str, server: subprocess.Popen[str], rate: int, seconds: int)
             )
         )
     print(f"statuses: {dict(statuses)}; {rate} requests per second for {seconds} s; {os.cpu_count()} cores")
+    print(f"processor time of the server: {1000 * worked / answered:.1f} ms per request")
     print(f"memory of the server in MB: {before:.0f} before, {after:.0f} after, {peak:.0f} at most")
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor time that the process has taken, of all its threads; NaN where it is unknown."""
+    file = Path(f"/proc/{pid}/stat")
+    if not file.exists():
+        return float("nan")
+    fields = file.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int, field: str) -> float:
