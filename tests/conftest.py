@@ -28,6 +28,13 @@ TOGETHER = {
         "tests/mechanisms/test_quality.py",
         "tests/mechanisms/test_train.py",
     ),
+    "app": (
+        "tests/app/test_api.py",
+        "tests/app/test_hostile_requests.py",
+        "tests/app/test_labels.py",
+        "tests/app/test_page_in_browser.py",
+        "tests/app/test_server.py",
+    ),
     "site": ("tests/docs/test_site.py", "tests/docs/test_language.py"),
 }
 # Groups and files that take longest. They start first: at the end, a core would wait while another works on them.
@@ -41,6 +48,7 @@ LONGEST = (
     "tests/mechanisms/test_transport.py",
     "tests/classifier/test_train.py",
     "tests/test_platforms.py",
+    "app",
     "site",
 )
 

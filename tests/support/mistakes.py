@@ -131,6 +131,11 @@ def truncate(file: Path) -> None:
 
 
 def bomb(file: Path, side: int) -> None:
+    """Writes a PNG whose header claims side x side pixels."""
+    file.write_bytes(bomb_content(side))
+
+
+def bomb_content(side: int) -> bytes:
     """A PNG whose header claims side x side pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -138,4 +143,4 @@ def bomb(file: Path, side: int) -> None:
 
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     pixels = zlib.compress(b"\0" * (3 * side + 1) * 200)
-    file.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")

@@ -94,6 +94,11 @@ COMMANDS = {
         "tcm compare runs/erm runs/dann runs/tcm",
         "tcm.cli.compare:compare",
     ),
+    "app": Command(
+        "Serve a page that shows what runs make of images, with labels for audits, and a JSON API.",
+        "tcm app runs/erm runs/a2c --port 8000",
+        "tcm.cli.serve:app",
+    ),
     "export": Command(
         "Write a model as ONNX, as a .pt2 file or for the Hugging Face Hub, and check it.",
         "tcm export runs/a2c --format onnx --out a2c.onnx",
