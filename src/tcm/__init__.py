@@ -174,7 +174,7 @@ def train(
 
 
 def load(run: PathLike, *, device: Device = "auto") -> Classifier:
-    """The classifier of a finished run: the `out` of `train`, or of `fit`, or a folder with its model.safetensors."""
+    """The classifier of a finished run: the `out` of `train` or of `fit`, or a model.safetensors by itself."""
     from tcm.classifier.load import load_classifier
     from tcm.training.run_folder import chosen_run
 

@@ -176,8 +176,12 @@ class Method(Learner):
         """Logits [batch, classes] of target images."""
         return self.answer(images).logits
 
+    def forward(self, images: Tensor) -> Tensor:
+        """The same as `predict`: images [batch, 3, height, width] in [0, 1] in, logits [batch, classes] out."""
+        return self.predict(images)
+
     def class_scores(self, images: Tensor) -> Tensor:
-        """Scores [batch, classes] whose gradient shows which parts of an image support a class (see `grad_cam.py`)."""
+        """Scores [batch, classes] whose gradient shows which parts of an image support a class (`activation_maps`)."""
         return self.predict(images)
 
     def predict_fast(self, images: Tensor) -> Tensor:
