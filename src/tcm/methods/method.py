@@ -74,6 +74,7 @@ class MethodConfig:
     method: ClassVar[type["Method"]]
     uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
     runs_inverse: ClassVar[bool] = False  # whether the method runs the inverse mechanisms on images itself
+    needs_images: ClassVar[bool] = False  # whether the method makes images itself, so that it cannot train on vectors
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
     default_steps: ClassVar[int] = 10_000  # of a run on photographs
     authors_steps: ClassVar[int] = 10_000  # of a run on Office-Home by the method's authors
