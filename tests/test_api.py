@@ -57,13 +57,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tcm.Classif
 
 
 def test_importing_it_loads_no_torch():
-    heavy = "torch", "numpy", "PIL", "tyro", "rich"
+    heavy = "torch", "numpy", "PIL", "tyro", "rich", "sklearn"
     code = f"import sys, tcm; dir(tcm); tcm.InputError; sys.exit(bool(sys.modules.keys() & {set(heavy)}))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_it_offers_what_it_lists():
-    assert {"fit", "train", "load", "predict", "evaluate", "METHODS", "Classifier", "InputError"} == {*tcm.__all__}
+    functions = {"fit", "train", "load", "predict", "evaluate"}
+    assert {*functions, "METHODS", "Classifier", "InputError", "TCMClassifier", "TargetScorer"} == {*tcm.__all__}
     for name in tcm.__all__:
         assert getattr(tcm, name).__doc__
         assert name in dir(tcm)

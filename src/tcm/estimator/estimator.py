@@ -15,15 +15,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tcm.classifier.load import Classifier
-from tcm.config import with_settings
+from tcm.config import to_json, with_settings
 from tcm.data.task import DataConfig
 from tcm.errors import InputError, Interrupted, printable
 from tcm.estimator.images import ImageSettings, fit_images, separate
 from tcm.estimator.samples import Labels, are_images, read_labels, target_samples, with_channels_last
 from tcm.estimator.saving import load_estimator, save_estimator
-from tcm.estimator.vectors import VectorNetwork, fit_vectors, probabilities, require_vectors
+from tcm.estimator.vectors import VectorNetwork, default_settings, fit_vectors, probabilities, require_vectors, restored
 from tcm.methods import METHODS
-from tcm.methods.method import Method, MethodConfig
+from tcm.methods.method import Method
 from tcm.nn.backbone import BackboneConfig
 from tcm.pipeline.config import StageOne
 from tcm.pipeline.plan import WITH_MECHANISMS, WITHOUT
@@ -182,6 +182,18 @@ class TCMClassifier(ClassifierMixin, BaseEstimator):
         load_estimator(found, Path(folder).expanduser(), device)
         return found
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Weights in place of the network on vectors: some networks cannot be pickled."""
+        state = cast(dict[str, Any], super().__getstate__())
+        on_vectors = hasattr(self, "method_") and self.classifier_ is None
+        return {**state, "method_": self.method_.state_dict()} if on_vectors else state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state.get("method_"), dict):
+            network = VectorNetwork.read(state["about_"]["vectors"], "the pickled estimator")
+            state = {**state, "method_": restored(network, state["method_"])}
+        super().__setstate__(state)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")
 
@@ -215,8 +227,9 @@ class TCMClassifier(ClassifierMixin, BaseEstimator):
         if self.k:
             raise InputError("k", f"is {self.k}, but X holds feature vectors, which have no mechanisms; leave it out")
         name = WITHOUT if self.method == WITH_MECHANISMS else self.method
-        config: MethodConfig = with_settings(METHODS[name].for_images(small=True), self.settings or {}, "settings")
-        require_vectors(name, config)
+        require_vectors(name)
+        config = with_settings(default_settings(name), self.settings or {}, "settings")
+        require_valid_numbers(to_json(config), "settings")
         widths = tuple(int(width) for width in self.hidden_layer_sizes)
         require_valid_numbers(list(widths), "hidden_layer_sizes")
         network = VectorNetwork(name, config, X.shape[1], widths, len(labels.classes))

@@ -45,6 +45,7 @@ def load_estimator(estimator: "TCMClassifier", folder: Path, device: str) -> Non
     about = read_json(folder / FILE)
     try:
         estimator.set_params(**about["params"])
+        estimator.set_params(hidden_layer_sizes=tuple(estimator.hidden_layer_sizes))  # JSON has only lists
         estimator.classes_ = np.array(about["classes"], dtype=np.dtype(about["dtype"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{printable(folder / FILE)} is damaged ({printable(error)}); save it again") from error

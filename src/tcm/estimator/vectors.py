@@ -1,5 +1,6 @@
 """A method on feature vectors: batches of rows of a table, a small network, and the usual training loop."""
 
+import dataclasses
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from tcm.training.run_folder import Run
 
 REPLACED = 0.3  # share of the values that a strong view replaces
 AT_ONCE = 8192  # rows in a pass
+HIDDEN = 128  # width of discriminators: a thousand, as for images, would take most of the time
 
 
 class VectorNetwork(NamedTuple):
@@ -147,12 +149,20 @@ def restored(network: VectorNetwork, tensors: dict[str, Tensor]) -> Method:
 def probabilities(method: Method, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Class probabilities [n, classes] of vectors [n, inputs]."""
     with torch.inference_mode():
-        logits = [method(some) for some in torch.from_numpy(vectors).split(AT_ONCE)]
+        logits = [method(some) for some in torch.tensor(vectors).split(AT_ONCE)]
     return torch.cat(logits).double().softmax(dim=1).numpy()
 
 
-def require_vectors(name: str, config: MethodConfig) -> None:
+def default_settings(name: str) -> MethodConfig:
+    """The default settings of a method on vectors."""
+    config = METHODS[name].for_images(small=True)
+    has_hidden = "hidden" in (field.name for field in dataclasses.fields(config))
+    return dataclasses.replace(config, hidden=HIDDEN) if has_hidden else config
+
+
+def require_vectors(name: str) -> None:
     """An error if the method cannot train on vectors."""
+    config = METHODS[name]
     if config.uses_counterfactuals or config.needs_images:
         why = "uses counterfactuals of images" if config.uses_counterfactuals else "generates images"
         others = ", ".join(usable_on_vectors())

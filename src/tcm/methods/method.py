@@ -234,7 +234,7 @@ class Method(Learner):
         """SGD with the settings of the recipe for these parameter groups."""
         recipe = self.recipe
         # One kernel for all parameters. On the CPU it saves nothing.
-        fused = next(self.parameters()).is_cuda
+        fused = any(parameter.is_cuda for parameter in self.parameters())
         return SGD(
             groups,
             lr=recipe.lr,
