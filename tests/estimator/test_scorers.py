@@ -89,9 +89,8 @@ def test_it_works_in_the_pipelines_and_with_the_scorers_of_skada(skada: Any, dat
     }
     params = {"sample_domain": domains, "target_labels": truth}
     splits = StratifiedShuffleSplit(1, test_size=0.5, random_state=0)
-    found = cross_validate(
-        pipeline, samples, labels.copy(), params=params, cv=splits, scoring=scorers, error_score="raise"
-    )
+    options: dict[str, Any] = {"params": params, "cv": splits, "scoring": scorers, "error_score": "raise"}
+    found = cross_validate(pipeline, samples, labels.copy(), **options)
     assert all(np.isfinite(found[f"test_{name}"]).all() for name in scorers)
     assert found["test_supervised"].mean() > 0.6
     grid = {"tcmclassifier__method": ["erm", "mcc"]}
