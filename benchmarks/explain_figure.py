@@ -1,7 +1,7 @@
 """The picture of docs/python.md: target digits, where a classifier looks, and their counterfactuals.
 
 python examples/walkthrough.py
-python benchmarks/explain_figure.py runs/walkthrough/fit --out docs/images/explain.png
+python benchmarks/explain_figure.py --run runs/walkthrough/fit --out docs/images/explain.png
 """
 
 from pathlib import Path

@@ -96,7 +96,8 @@ def test_it_is_saved_as_a_model_that_the_library_loads(fitted: tcm.TCMClassifier
         ({"k": 2}, "`k` is 2, but dann uses no mechanisms"),
         ({"method": "tcm-paper", "k": 0}, "`k` is 0, but tcm-paper uses mechanisms"),
         ({"data": {"sizee": 32}}, r"`data\.sizee` is not a setting; did you mean `data\.size`"),
-        ({"settings": {"tradeoff": 1.0}}, r"`method\.tradeoff` is not a setting"),
+        ({"method": "tcm", "mechanisms": {"stepps": 2}}, r"`mechanisms\.stepps` is not a setting"),
+        ({"settings": {"tradeoff": 1.0}}, r"`settings\.tradeoff` is not a setting"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], said: str, images: np.ndarray, labels: np.ndarray):

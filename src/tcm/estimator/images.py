@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +13,12 @@ from PIL import Image
 from tcm.classifier.inputs import Pixels, separate_images, stored_pixels
 from tcm.classifier.load import Classifier, load_classifier
 from tcm.classifier.train import TrainConfig, train_classifier
-from tcm.config import with_settings
+from tcm.config import to_json, with_settings
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.estimator.samples import Labels
-from tcm.mechanisms.load import load_mechanisms
+from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.methods import METHODS
@@ -37,6 +38,7 @@ from tcm.pipeline.plan import (
     epochs_in_steps,
 )
 from tcm.training.device import Device
+from tcm.training.run_config import require_valid_numbers
 from tcm.training.run_folder import Run
 
 Sample = Path | Image.Image | Pixels
@@ -65,33 +67,33 @@ class FittedImages(NamedTuple):
     about: dict[str, Any]
 
 
-def separate(images: Any, count: int | None = None) -> Sequence[Sample]:
+def separate(images: Any, count: int) -> Sequence[Sample]:
     """The single images of X; an error unless there are `count`."""
     found = separate_images(images, "X")
-    if count is not None and len(found) != count:
+    if len(found) != count:
         raise InputError("X", f"has {len(found)} images, but `y` has {count} labels; give one label for each image")
     return found
 
 
 def fit_images(samples: Sequence[Sample], labels: Labels, given: ImageSettings) -> FittedImages:
-    """Trains the method on images, with the mechanisms that it needs."""
+    """Trains the method on images, with the mechanisms that it needs. Wrong settings are found before the work."""
     start = with_settings(TrainConfig(method=METHODS["erm"]()), {"data": given.data, "backbone": given.backbone})
     data = data_for_sides(start.data, shorter_sides(samples))
     name, k = method_and_mechanisms(given.name, given.k, data.is_small)
-    with tempfile.TemporaryDirectory() as place:
+    method = with_settings(METHODS[name].for_images(data.is_small), given.settings, "settings")
+    require_valid_numbers(to_json(method), "settings")
+    first = with_settings(StageOne(bank=bank_config("paper", data.is_small)), _fields(given.mechanisms), "mechanisms")
+    config = TrainConfig(method=method, data=data, backbone=start.backbone, seed=given.seed, device=given.device)
+    config.resolved()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
         task = packed(samples, labels, data, folder)
+        trained = train_stage_one(config, first, k, task, folder / "mechanisms", given.quiet) if k else None
         batch = min(given.batch, *map(len, task))
         usual = epochs_in_steps(max(map(len, task)), batch, *(SMALL_STEPS if data.is_small else STEPS))
-        common = {"data": data, "seed": given.seed, "device": given.device}
-        trained = None
-        if k:
-            trained = train_stage_one(given, data, k, task, folder / "mechanisms")
-            common["mechanisms"] = folder / "mechanisms"
-        config = TrainConfig(method=METHODS[name].for_images(data.is_small))
-        steps = (usual if config.method.trains else 1) if given.steps is None else given.steps
-        common |= {"method": given.settings, "backbone": start.backbone, "batch": batch}
-        config = with_settings(config, common | {"steps": steps, "evaluate_every": steps})
+        steps = (usual if method.trains else 1) if given.steps is None else given.steps
+        made = folder / "mechanisms" if k else None
+        config = replace(config, steps=steps, evaluate_every=steps, batch=batch, mechanisms=made)
         train_classifier(name, config, folder / "run", given.quiet, task, trained)
         return FittedImages(load_classifier(folder / "run", given.device), Run(folder / "run").about_model())
 
@@ -112,18 +114,17 @@ def method_and_mechanisms(name: str, k: int | None, small: bool) -> tuple[str, i
     return name, k
 
 
-def train_stage_one(given: ImageSettings, data: DataConfig, k: int, task: Task, folder: Path) -> Any:
+def train_stage_one(
+    config: TrainConfig[Any], stage: StageOne, k: int, task: Task, folder: Path, quiet: bool
+) -> TrainedMechanisms:
     """Trains mechanisms, writes the counterfactuals of all images, and returns the mechanisms."""
-    one = with_settings(StageOne(bank=bank_config("paper", data.is_small)), dict(_fields(given.mechanisms)))
-    batch = min(MECHANISM_BATCH, *map(len, task)) if one.batch is None else one.batch
+    batch = min(MECHANISM_BATCH, *map(len, task)) if stage.batch is None else stage.batch
     usual = epochs_in_steps(max(map(len, task)), batch, *MECHANISM_STEPS)
-    steps = (SMALL_MECHANISM_STEPS if data.is_small else usual) if one.steps is None else one.steps
-    config = MechanismsConfig(
-        data=data, steps=steps, batch=batch, k=k, seed=given.seed, device=given.device, bank=one.bank
-    )
-    train_mechanisms(config, folder, given.quiet, task)
+    steps = (SMALL_MECHANISM_STEPS if config.data.is_small else usual) if stage.steps is None else stage.steps
+    settings = {"data": config.data, "seed": config.seed, "device": config.device, "bank": stage.bank}
+    train_mechanisms(MechanismsConfig(steps=steps, batch=batch, k=k, **settings), folder, quiet, task)
     trained = load_mechanisms(folder)
-    transport(folder, device=given.device, quiet=given.quiet, task=task, trained=trained)
+    transport(folder, device=config.device, quiet=quiet, task=task, trained=trained)
     trained.bank.to("cpu")
     return trained
 

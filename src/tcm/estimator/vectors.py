@@ -121,7 +121,7 @@ def fit_vectors(
         with torch.inference_mode():
             method.conclude(rows[1].split(AT_ONCE), ())
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run, schedule = Run(Path(folder) / "run"), Schedule(steps, max(steps // 10, 1), steps, steps)
         run.start({"method_name": network.name})
         training_loop(
