@@ -4,7 +4,7 @@
     python examples/walkthrough.py
 
 Editors such as VS Code, PyCharm and Spyder run the cells one by one. `jupytext --to notebook examples/walkthrough.py`
-makes a notebook of it. Two minutes on two CPU cores.
+makes a notebook of it. It takes a few minutes on a CPU.
 """
 
 # %%
