@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,12 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import tcm
 from tcm.classifier.train import TrainConfig
 from tcm.data import digits
+from tcm.data.augment import as_input, as_stored
 from tcm.data.task import DataConfig
+from tcm.mechanisms.load import load_mechanisms
+from tcm.mechanisms.pair import SIDES
 from tcm.methods.dann import DANNConfig
 from tcm.nn.backbone import BackboneConfig
 from tcm.pipeline.config import FitConfig
@@ -52,13 +57,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tcm.Classif
 
 
 def test_importing_it_loads_no_torch():
-    heavy = "torch", "numpy", "PIL", "tyro", "rich"
+    heavy = "torch", "numpy", "PIL", "tyro", "rich", "sklearn"
     code = f"import sys, tcm; dir(tcm); tcm.InputError; sys.exit(bool(sys.modules.keys() & {set(heavy)}))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_it_offers_what_it_lists():
-    assert {"fit", "train", "load", "predict", "evaluate", "METHODS", "Classifier", "InputError"} == {*tcm.__all__}
+    functions = {"fit", "train", "load", "predict", "evaluate"}
+    assert {*functions, "METHODS", "Classifier", "InputError", "TCMClassifier", "TargetScorer"} == {*tcm.__all__}
     for name in tcm.__all__:
         assert getattr(tcm, name).__doc__
         assert name in dir(tcm)
@@ -115,6 +121,38 @@ def test_fast_predicts_from_the_image_alone(fitted: tuple[Path, tcm.Classifier],
     names = np.array(classifier.classes)[fast.argmax(axis=1)]
     assert np.array_equal(tcm.predict(out, folders[1], fast=True, device="cpu"), names)
     assert classifier.features(folders[1], fast=True).shape == (40, 256)
+
+
+def test_the_images_of_a_fit_have_counterfactuals(
+    fitted: tuple[Path, tcm.Classifier], folders: tuple[Path, Path], tmp_path: Path
+):
+    out, classifier = fitted
+    bank = load_mechanisms(out / "mechanisms").bank
+    found = classifier.counterfactuals(folders[1])
+    assert (found.shape, found.dtype) == ((40, 2, 32, 32, 3), np.uint8)
+    images = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in sorted(folders[1].iterdir())]))
+    with torch.no_grad():
+        expected = {side: as_stored(bank.transport(as_input(images), side)) for side in SIDES}
+    for side in SIDES:
+        made = classifier.counterfactuals(folders[1], to=side).astype(int)
+        assert np.abs(made - expected[side].transpose(0, 1).numpy()).max() <= 1
+    assert classifier.predict_proba(found[0]).shape == (2, 2)
+    # The runs of a fit share its mechanisms, wherever its folder is now.
+    moved = shutil.copytree(out, tmp_path / "moved")
+    for run in (moved, moved / "erm", moved / "model.safetensors"):
+        assert np.array_equal(tcm.load(run, device="cpu").counterfactuals(folders[1]), found)
+    with pytest.raises(tcm.InputError, match='`to` is "left"'):
+        classifier.counterfactuals(folders[1], to="left")  # pyright: ignore[reportArgumentType]
+
+
+def test_mechanisms_that_are_gone_are_named(
+    fitted: tuple[Path, tcm.Classifier], folders: tuple[Path, Path], tmp_path: Path
+):
+    shutil.copy(fitted[0] / "tcm" / "model.safetensors", tmp_path)
+    alone = tcm.load(tmp_path / "model.safetensors", device="cpu")
+    assert np.array_equal(alone.predict(folders[1]), fitted[1].predict(folders[1]))
+    with pytest.raises(tcm.InputError, match=r"the mechanisms of .* are not at mechanisms; restore them"):
+        alone.counterfactuals(folders[1])
 
 
 def test_the_mechanisms_of_a_fit_serve_another_method(

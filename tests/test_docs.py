@@ -35,6 +35,7 @@ from tcm.training.run_folder import Run
 
 README = ROOT / "README.md"
 PYTHON = DOCS / "python.md"
+SKLEARN = DOCS / "scikit-learn.md"
 SELECTION = DOCS / "selection.md"
 HOW_TO = DOCS / "adding-a-method.md"  # its commands are those of a method that is not there
 CLASSES = 10
@@ -102,7 +103,7 @@ def test_the_readme_is_short_and_names_every_command_and_package():
 
 
 def test_every_python_block_is_run_by_a_test():
-    assert {page for page in PAGES if blocks(page, "python")} == {README, PYTHON, SELECTION, HOW_TO}
+    assert {page for page in PAGES if blocks(page, "python")} == {README, PYTHON, SKLEARN, SELECTION, HOW_TO}
 
 
 @pytest.fixture
@@ -127,8 +128,18 @@ def test_the_python_page_works(folders: Path, digits: Task):
     exec("".join(blocks(PYTHON, "python")), found)
     assert found["logits"].shape == (32, CLASSES)
     assert found["counterfactuals"].shape == found["back"].shape == (2, 5, 3, 28, 28)
+    assert found["made"].shape == (1, 2, 32, 32, 3)
     assert found["losses"].keys() == {"classification", "domain"}
     assert list(found["model"].classes) == ["cup", "pen"]
+
+
+def test_the_page_on_scikit_learn_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec("".join(blocks(SKLEARN, "python")), found)
+    assert (found["again"].predict(found["X"]) == found["estimator"].predict(found["X"])).all()
+    assert {*found["adapted"].classes_} == {"cup", "pen"}
+    assert found["search"].best_params_["method"] in ("erm", "mcc")
 
 
 def test_the_readme_works_with_shorter_runs(folders: Path, monkeypatch: pytest.MonkeyPatch):

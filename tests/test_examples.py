@@ -1,6 +1,8 @@
 """The examples run as they stand, with fewer steps."""
 
 import ast
+import functools
+import re
 import runpy
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from tcm.methods import METHODS
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 SAYS = {  # what each one must print
     "compare_methods": ("erm: ", "dan: ", "of 899 target images"),
+    "lightning_module": ("cdan-e: ", "of the target images"),
+    "plain_pytorch": ("of the target images",),
     "fit_two_folders": ("Classifier('tcm', 10 classes", "of the target images"),
     "own_method": ("coral: ", "of the target images"),
     "own_training_loop": ("step 0: label loss ", "domain loss ", "of the target images"),
@@ -24,6 +28,8 @@ SAYS = {  # what each one must print
     "proxy_function": ("h_y(x, x_hat), without z: 9",),  # more than 90 %
 }
 STEPS = {"proxy_function": "200"}
+NEEDS = {"lightning_module": "lightning"}  # packages that only an example needs
+NOTEBOOK = EXAMPLES[0].parent / "walkthrough.py"
 # Programs for exported files, which must run where these packages are not installed.
 WITHOUT: dict[str, tuple[Format, bool, list[str]]] = {
     "onnx_predict": ("onnx", False, ["tcm", "torch"]),
@@ -45,8 +51,13 @@ def same_methods() -> Iterator[None]:
     METHODS.update(before)
 
 
-@pytest.mark.parametrize("file", [file for file in EXAMPLES if file.stem not in WITHOUT], ids=lambda file: file.stem)
+PROGRAMS = [file for file in EXAMPLES if file.stem not in WITHOUT and file != NOTEBOOK]
+
+
+@pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.stem)
 def test_the_example_runs(file: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    if file.stem in NEEDS:
+        pytest.importorskip(NEEDS[file.stem], reason=f"only {file.name} needs it")
     options = ["--steps", STEPS.get(file.stem, "3")]
     if "out: Path" in file.read_text():
         options += ["--out", str(out)]
@@ -54,6 +65,26 @@ def test_the_example_runs(file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
     runpy.run_path(str(file), run_name="__main__")
     said = capsys.readouterr().out
     assert all(part in said for part in SAYS[file.stem]), said
+
+
+def test_the_notebook_runs_cell_by_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tcm, "fit", functools.partial(tcm.fit, method={"only_useful": False}))  # which takes seconds
+    text = NOTEBOOK.read_text()
+    cells = [cell for cell in text.split("# %%") if not cell.startswith(" [markdown]")]
+    assert len(cells) == text.count("# %%\n") + 1  # the first is empty
+    names: dict[str, object] = {}
+    for cell in cells:
+        shorter = re.sub(r"^(STEPS|K) = \d+", r"\1 = 2", cell, flags=re.MULTILINE)
+        exec(compile(shorter, str(NOTEBOOK), "exec"), names)
+    assert names["STEPS"] == names["K"] == 2
+    said = capsys.readouterr().out
+    expected = ("erm: ", "mcc: ", "torch.Size([6, 10])", "tcm on the features of erm: ", "chosen by tcm.fit: ")
+    assert all(part in said for part in expected), said
+    pictures = {file.name for file in (tmp_path / "runs" / "walkthrough").glob("*.png")}
+    assert pictures == {"domains.png", "explained.png", "counterfactuals.png"}
 
 
 @pytest.mark.parametrize("name", WITHOUT)

@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "tcm"
 ORDER = (
     *("errors", "config", "progress"),
     *("data", "nn", "training", "mechanisms", "methods", "classifier"),
-    *("estimation", "export", "pipeline"),
+    *("estimation", "export", "pipeline", "estimator"),
     *("results", "analysis", "figures", "report", "bench", "app", "cli"),
 )
 ENTRANCES = {"__init__", "__main__"}  # the public API and `python -m tcm` look down on everything

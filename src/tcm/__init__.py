@@ -6,7 +6,7 @@
     classifier.predict("new-cliparts")  # class names; also of PIL images, numpy arrays and torch tensors
 
 `fit` goes from two folders to a classifier, `train` trains one method of `METHODS`, and `load` gives the `Classifier`
-of a finished run.
+of a finished run. `TCMClassifier` is a scikit-learn estimator, and `TargetScorer` a scorer that needs no target labels.
 
 Settings that belong together are given as a mapping: what a message calls `data.crop` is `data={"crop": 224}` in a
 call. What cannot be used raises an `InputError`, which says what was found and what to do.
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tcm.classifier.inputs import Images
     from tcm.classifier.load import Classifier
     from tcm.data.task import DataConfig
+    from tcm.estimator.estimator import TCMClassifier
+    from tcm.estimator.scorers import TargetScorer
     from tcm.methods import METHODS
     from tcm.methods.method import MethodConfig
     from tcm.methods.tcm.tcm import TCMConfig
@@ -42,10 +44,26 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 __version__ = "0.3.0"
-__all__ = ["METHODS", "Classifier", "InputError", "evaluate", "fit", "load", "predict", "train"]
+__all__ = [
+    "METHODS",
+    "Classifier",
+    "InputError",
+    "TCMClassifier",
+    "TargetScorer",
+    "evaluate",
+    "fit",
+    "load",
+    "predict",
+    "train",
+]
 
 # PyTorch takes seconds to load, so what needs it is imported when it is first used.
-_IMPORTED_LATER = {"METHODS": "tcm.methods", "Classifier": "tcm.classifier.load"}
+_IMPORTED_LATER = {
+    "METHODS": "tcm.methods",
+    "Classifier": "tcm.classifier.load",
+    "TCMClassifier": "tcm.estimator.estimator",
+    "TargetScorer": "tcm.estimator.scorers",
+}
 
 
 def fit(
@@ -184,7 +202,7 @@ def train(
 
 
 def load(run: PathLike, *, device: Device = "auto") -> Classifier:
-    """The classifier of a finished run: the `out` of `train`, or of `fit`, or a folder with its model.safetensors."""
+    """The classifier of a finished run: the `out` of `train` or of `fit`, or a model.safetensors by itself."""
     from tcm.classifier.load import load_classifier
     from tcm.training.run_folder import chosen_run
 

@@ -1,6 +1,7 @@
 """A finished run as a classifier, for images in every form."""
 
 import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,69 @@ def test_features_are_what_the_last_layer_reads(classifier: Classifier, pixels: 
     np.testing.assert_allclose(logits.softmax(dim=1).numpy(), classifier.predict_proba(pixels), atol=1e-6)
 
 
+def test_the_network_is_a_plain_module(classifier: Classifier, pixels: np.ndarray, folder: Path):
+    inputs = classifier.preprocess(pixels)
+    assert inputs.shape == (6, 3, 28, 28)
+    assert torch.equal(inputs, classifier.preprocess(folder))
+    expected = torch.from_numpy(pixels[:, 2:30, 2:30]).movedim(-1, 1) / 255
+    torch.testing.assert_close(inputs, expected)
+    with torch.no_grad():
+        logits = classifier.method(inputs)
+    np.testing.assert_allclose(logits.softmax(dim=1).numpy(), classifier.predict_proba(pixels), atol=1e-6)
+
+
+def test_nothing_has_gradients(classifier: Classifier, pixels: np.ndarray):
+    classifier.explain(pixels[:2])
+    assert not classifier.preprocess(torch.rand(1, 3, 32, 32, requires_grad=True)).requires_grad
+    assert all(parameter.grad is None for parameter in classifier.method.parameters())
+
+
+def test_maps_explain_the_predicted_class(classifier: Classifier, pixels: np.ndarray, folder: Path):
+    maps = classifier.explain(pixels)
+    assert (maps.shape, maps.dtype) == ((6, 28, 28), np.float32)
+    assert maps.min() >= 0
+    strongest = maps.max(axis=(1, 2))
+    assert np.all((strongest == 0) | np.isclose(strongest, 1))
+    np.testing.assert_allclose(classifier.explain(folder), maps, atol=1e-6)
+    predicted = classifier.predict(pixels)
+    np.testing.assert_allclose(classifier.explain(pixels, list(predicted)), maps, atol=1e-6)
+    each = [classifier.explain(pixels, name) for name in classifier.classes]
+    assert not all(np.allclose(each[0], other) for other in each[1:])  # a class has its own map
+
+
+def test_a_map_is_about_what_the_network_looks_at(classifier: Classifier, pixels: np.ndarray):
+    def share_inside(image: np.ndarray) -> float:
+        heat = classifier.explain(image)[0]
+        return float(heat[:, :14].sum() / max(heat.sum(), 1e-12))
+
+    image = np.zeros_like(pixels[0])
+    image[:, :16] = pixels[0][:, 8:24]  # all there is to see is in the left half
+    assert share_inside(image) > share_inside(image[:, ::-1].copy())
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"), [("ten", '"ten", which is not a class; there are 0, 1'), (["1", "2"], "2 names for 6 images")]
+)
+def test_only_classes_of_the_run_are_explained(
+    classifier: Classifier, pixels: np.ndarray, classes: str | list[str], said: str
+):
+    with pytest.raises(InputError, match=said):
+        classifier.explain(pixels, classes)
+
+
+def test_a_run_without_mechanisms_has_no_counterfactuals(classifier: Classifier, pixels: np.ndarray):
+    with pytest.raises(InputError, match=r"erm has no mechanisms.*; load a run that was trained with mechanisms"):
+        classifier.counterfactuals(pixels)
+
+
+def test_the_file_of_a_model_is_enough(run: Path, classifier: Classifier, pixels: np.ndarray, tmp_path: Path):
+    expected = classifier.predict_proba(pixels)
+    alone = tmp_path / "digits v1.safetensors"
+    shutil.copy(run / "model.safetensors", alone)
+    for file in (run / "model.safetensors", alone):
+        assert np.array_equal(load_classifier(file, "cpu").predict_proba(pixels), expected)
+
+
 def test_many_images_go_through_in_batches_and_in_order(classifier: Classifier, digits: Task):
     images = digits.target.images[: BATCH + 10].numpy()
     found = classifier.predict_proba(images)
@@ -183,7 +247,8 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_what_is_no_image_is_refused(name: str, classifier: Classifier):
     images, said = MISTAKES[name]
-    for ask in (classifier.predict, classifier.predict_proba, classifier.features):
+    asked = classifier.predict, classifier.predict_proba, classifier.features, classifier.explain, classifier.preprocess
+    for ask in asked:
         with pytest.raises(InputError, match=said):
             ask(images)
 

@@ -1,9 +1,4 @@
-"""Which parts of an image speak for its class: Grad-CAM of an image and of its counterfactuals (TCM Figure 8).
-
-Grad-CAM (Selvaraju et al., ICCV 2017) weights the last feature maps by the mean gradient of the class's score. For a
-linear classifier on pooled maps it equals the class activation map (Zhou et al., CVPR 2016), which the paper shows, but
-it also works with a bottleneck and with h_y.
-"""
+"""Activation maps of several runs on the same images (TCM Figure 8)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from tcm.analysis.load_runs import SideBySide, open_side_by_side, run_titles
 from tcm.analysis.run_record import Evaluation, read_record
 from tcm.analysis.shown_images import Shown, source_images, target_images
+from tcm.classifier.activation_maps import activation_maps
 from tcm.classifier.evaluate import centre_crop_batches
 from tcm.data.augment import as_stored
 from tcm.errors import InputError, explain_out_of_memory, printable
-from tcm.methods.method import Method
-from tcm.nn.backbone import Backbone
 
 
 class Maps(NamedTuple):
@@ -45,43 +38,6 @@ class ActivationComparison(NamedTuple):
     true: list[str]  # [images] class names; empty where unknown
     counts: str  # how many such target images there are, in words
     sources: int = 0  # how many of the images are of the source
-
-
-class Recording(nn.Module):
-    """A backbone that keeps its last images and their feature maps."""
-
-    images: Tensor
-    maps: Tensor
-
-    def __init__(self, backbone: Backbone):
-        super().__init__()
-        self.backbone, self.features = backbone, backbone.features
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Features [batch, features]."""
-        self.images, self.maps = images, self.backbone.maps(images)
-        if not self.maps.requires_grad:  # a frozen backbone
-            self.maps.requires_grad_()
-        return self.backbone.pooled(self.maps)
-
-
-def activation_maps(method: Method, images: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Grad-CAM, before its ReLU, of images [batch, ...] for one class each, and the views that the scores depend on.
-
-    Maps [views, batch, height, width] and images [views, batch, 3, side, side]: one view, or the image and then its
-    counterfactuals. The gradient is that of the whole score, so each view's map has the size of its contribution.
-    """
-    plain, recording = method.backbone, Recording(method.backbone)
-    method.backbone = recording  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        with torch.enable_grad():
-            scores = method.class_scores(images)
-            chosen = scores.gather(1, classes[:, None]).sum()
-            (gradient,) = torch.autograd.grad(chosen, recording.maps)
-    finally:
-        method.backbone = plain
-    found = (gradient.mean(dim=(2, 3), keepdim=True) * recording.maps).sum(dim=1).detach()
-    return found.unflatten(0, (-1, len(images))), recording.images.unflatten(0, (-1, len(images)))
 
 
 @explain_out_of_memory("the figure", "free some or set `device` to cpu")

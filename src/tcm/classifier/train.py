@@ -312,15 +312,19 @@ def require_number(method: MethodConfig, k: int) -> None:
 
 
 def load_trained(folder: Path) -> Trained:
-    """The model of a finished run, from its model.safetensors alone, on the CPU and in evaluation mode."""
-    tensors, about = Run(folder).load_model()
+    """The model of a finished run, from its model.safetensors alone, on the CPU and in evaluation mode.
+
+    `folder` may be that file itself.
+    """
+    run = Run.of_model(folder)
+    tensors, about = run.load_model()
     name = about.get("method_name")
     if name is None:
         raise InputError(f"{folder} holds no classifier; name the folder (`out`) of a tcm train run")
     if name not in METHODS:
         known = ", ".join(METHODS)
         raise InputError(f'{folder} holds a model of the unknown method "{name}"; the methods are {known}')
-    config = from_json(TrainConfig[METHODS[name]], Run(folder).config_of_model(about), str(folder))
+    config = from_json(TrainConfig[METHODS[name]], run.config_of_model(about), str(folder))
     classes = tuple(about["classes"])
     inverse = build_inverse(about["k"], about["generator"], str(folder)) if "generator" in about else None
     method = config.method.build(Problem(len(classes), config.backbone.build(initialise=False), inverse))

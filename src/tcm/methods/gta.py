@@ -36,6 +36,7 @@ from tcm.nn.losses import in_single
 class GTAConfig(MethodConfig):
     """GTA: features from which a generator can make realistic source images (Sankaranarayanan et al., 2018)."""
 
+    needs_images: ClassVar[bool] = True
     authors_batch: ClassVar[int] = 100
 
     trade_off: float = 0.1

@@ -74,6 +74,7 @@ class MethodConfig:
     method: ClassVar[type["Method"]]
     uses_counterfactuals: ClassVar[bool] = False  # whether training needs the mechanisms of a finished stage 1
     runs_inverse: ClassVar[bool] = False  # whether the method runs the inverse mechanisms on images itself
+    needs_images: ClassVar[bool] = False  # whether the method makes images itself, so that it cannot train on vectors
     number_of_mechanisms: ClassVar[int | None] = None  # None: any number
     default_steps: ClassVar[int] = 10_000  # of a run on photographs
     authors_steps: ClassVar[int] = 10_000  # of a run on Office-Home by the method's authors
@@ -176,8 +177,12 @@ class Method(Learner):
         """Logits [batch, classes] of target images."""
         return self.answer(images).logits
 
+    def forward(self, images: Tensor) -> Tensor:
+        """The same as `predict`: images [batch, 3, height, width] in [0, 1] in, logits [batch, classes] out."""
+        return self.predict(images)
+
     def class_scores(self, images: Tensor) -> Tensor:
-        """Scores [batch, classes] whose gradient shows which parts of an image support a class (see `grad_cam.py`)."""
+        """Scores [batch, classes] whose gradient shows which parts of an image support a class (`activation_maps`)."""
         return self.predict(images)
 
     def predict_fast(self, images: Tensor) -> Tensor:
@@ -229,7 +234,7 @@ class Method(Learner):
         """SGD with the settings of the recipe for these parameter groups."""
         recipe = self.recipe
         # One kernel for all parameters. On the CPU it saves nothing.
-        fused = next(self.parameters()).is_cuda
+        fused = any(parameter.is_cuda for parameter in self.parameters())
         return SGD(
             groups,
             lr=recipe.lr,

@@ -83,13 +83,21 @@ class Backbone(nn.Module):
     mean: Tensor
     sd: Tensor
 
-    def __init__(self, network: nn.Module, mean: tuple[float, ...], sd: tuple[float, ...], pretrained: bool):
+    def __init__(
+        self,
+        network: nn.Module,
+        mean: tuple[float, ...],
+        sd: tuple[float, ...],
+        pretrained: bool,
+        shape: tuple[int, ...] = (3, 1, 1),
+    ):
+        """`shape` is that of the mean and the standard deviation: one of each per channel of an image."""
         super().__init__()
         self.pretrained = pretrained
         self.network = network
         self.features: int = network.num_features  # pyright: ignore[reportAttributeAccessIssue]
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
-        self.register_buffer("sd", torch.tensor(sd).view(3, 1, 1))
+        self.register_buffer("mean", torch.tensor(mean).view(shape))
+        self.register_buffer("sd", torch.tensor(sd).view(shape))
 
     def forward(self, images: Tensor) -> Tensor:
         """Features [batch, features] of images [batch, 3, height, width] in [0, 1]."""

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -60,16 +61,24 @@ class Plan:
 
 
 def data_for_fit(data: DataConfig) -> DataConfig:
-    """The config with a size and crops that suit the images, where it names none.
+    """The config with a size and crops that suit the images, where it names none."""
+    if data.is_digits:
+        return data
+    if data.size is not None:
+        return data_for_sides(data, ())
+    return data_for_sides(data, [min(pair) for domain in read_domains(data) for pair in image_sizes(domain)])
+
+
+def data_for_sides(data: DataConfig, sides: Sequence[int]) -> DataConfig:
+    """The config with a size and crops that suit images of these shorter sides, where it names none.
 
     Images below 64 pixels keep about their size, and are cropped as the built-in digits are.
     """
     size = data.size
-    if not data.is_digits and size is None:
-        sides = [min(pair) for domain in read_domains(data) for pair in image_sizes(domain)]
+    if size is None:
         side = statistics.median(sides or [SMALL])
         size = min(max(32, math.ceil(side / 8) * 8), SMALL - 8) if side < SMALL else None
-    if data.is_digits or size is None or size >= SMALL:
+    if size is None or size >= SMALL:
         return data
     crop = size if data.crop is None else data.crop
     shift = size // 16 if data.shift is None and data.area is None else data.shift

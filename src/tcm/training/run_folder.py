@@ -105,6 +105,15 @@ class Run:
         self.judgement_file = folder / "mechanisms.json"
         self._lock: AcquireReturnProxy | None = None
 
+    @classmethod
+    def of_model(cls, path: Path) -> "Run":
+        """The run of a folder, or of the file of a model, which may have another name and lie outside its folder."""
+        if path.suffix != ".safetensors" or not os.path.isfile(path):
+            return cls(path)
+        run = cls(path.parent)
+        run.model_file = path
+        return run
+
     @property
     def finished(self) -> bool:
         """Whether the run is complete: the model is written last."""

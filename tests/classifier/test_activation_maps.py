@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tcm.analysis.grad_cam import activation_maps
+from tcm.classifier.activation_maps import activation_maps
 from tcm.data.batch import Batch
 from tcm.errors import InputError
 from tcm.methods import METHODS
