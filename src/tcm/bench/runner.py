@@ -126,7 +126,7 @@ class Suite:
     def store_rows(self, jobs: Iterable[Job]) -> None:
         """Adds the rows of finished runs of stage 2 to the store: one for every rule that can select a model."""
         rows = [found for job in jobs if job.method for found in self.rows(self.out / job.name)]
-        # An existing store is read even if there is nothing to add, so that an unusable one is an error before the work.
+        # An existing store is read even if there is nothing to add: an unusable one is an error before the work.
         if rows or (self.out / STORE).exists():
             add_rows(self.out / STORE, rows)
 
