@@ -28,11 +28,17 @@ TOGETHER = {
         "tests/mechanisms/test_quality.py",
         "tests/mechanisms/test_train.py",
     ),
+    "clusters": (
+        "tests/launchers/test_local.py",
+        "tests/launchers/test_ray_cluster.py",
+        "tests/launchers/test_slurm.py",
+    ),
     "site": ("tests/docs/test_site.py", "tests/docs/test_language.py"),
 }
 # Groups and files that take longest. They start first: at the end, a core would wait while another works on them.
 LONGEST = (
     "suite",
+    "clusters",
     "tests/test_pipeline.py",
     "digit reader",
     "tests/bench/test_paper_suites.py",

@@ -19,13 +19,15 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 @contextmanager
 def ray_cluster() -> Iterator[Any]:
-    """A cluster of two machines with one CPU each; its `address` is on 127.0.0.1."""
+    """A cluster of two machines with one CPU each: the head, and another that may be lost. It is on 127.0.0.1."""
     os.environ.update(LOOPBACK)
     pytest.importorskip("ray", reason="ray is not installed")
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 1, "object_store_memory": 100_000_000, "node_ip_address": "127.0.0.1"}
-    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+    head = {**small, "include_dashboard": False, "_system_config": quick}  # a lost machine is noticed in 2 s
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         cluster.add_node(**small)
         yield cluster
@@ -103,7 +105,7 @@ SlurmdUser=root
 SlurmctldPort={ports[0]}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
