@@ -11,7 +11,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> SixRuns:
     six = SixRuns(tmp_path_factory.mktemp("local") / "suite")
     code, said, complained = six.run("--jobs", "2")
     assert (code, complained) == (0, "")
-    assert "tcm-paper" in said
+    assert "tcm-release" in said
     return six
 
 

@@ -8,8 +8,8 @@ from support.clusters import until
 from support.tiny_suite import said_by
 from tcm.launchers.worker import STARTED
 
-OPTIONS = ["bench", "digits", "--methods", "erm,dann,dan,baseline,tcm-paper", "--k", "1", "--seeds", "1"]
-OPTIONS += ["--steps", "9", "--mechanisms.steps", "2", "--batch", "8", "--save-every", "1", "--device", "cpu"]
+OPTIONS = ["bench", "digits", "--methods", "erm,dann,dan,baseline,tcm-release", "--k", "1", "--seeds", "1"]
+OPTIONS += ["--steps", "6", "--mechanisms.steps", "2", "--batch", "8", "--save-every", "1", "--device", "cpu"]
 RUNS = 6  # five of stage 2, two of which need the one of stage 1
 
 

@@ -26,6 +26,7 @@ from tcm.training.run_folder import Run
 from tcm.training.stop_requests import StopRequest, stop_requests
 
 STORE = "results.csv"
+PRELOAD = ("tcm.bench.jobs", "lightning_fabric")  # what takes seconds to import
 MAX_JOBS = 8  # at once, unless `jobs` is larger
 
 
@@ -73,7 +74,7 @@ def local_launcher(config: SuiteConfig, jobs: int | None) -> LocalLauncher:
         raise InputError("jobs", f"is {jobs}; give 1 or more")
     require_device(config.device)
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
-    return LocalLauncher(jobs or (1 if on_gpu else min(cpu_count(), MAX_JOBS)), preload="tcm.bench.jobs")
+    return LocalLauncher(jobs or (1 if on_gpu else min(cpu_count(), MAX_JOBS)), PRELOAD)
 
 
 class Suite:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,9 +13,9 @@ from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
 from tcm.bench.plan import plan_jobs
 from tcm.bench.progress_table import states_on_disk, status_table
-from tcm.bench.runner import run_suite
+from tcm.bench.runner import STORE, run_suite
 from tcm.bench.tasks import suite_benchmark
-from tcm.cli.arguments import OptionalInt, OptionalOutput, OptionalText, Output, Quiet, Stores
+from tcm.cli.arguments import OptionalInt, OptionalOutput, OptionalText, Output, Quiet, Rates, Stores
 from tcm.cli.folders import store_of
 from tcm.cli.messages import with_options
 from tcm.cli.show import require_writable
@@ -52,6 +52,8 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         address: OptionalText = None,
         ray: RayConfig = RayConfig(),
         slurm: SlurmConfig = SlurmConfig(),
+        plan: bool = False,
+        rates: Rates = (),
         status: bool = False,
         report: bool = True,
         quiet: Quiet = False,
@@ -67,10 +69,15 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
             address: HOST:PORT of the head of the Ray cluster. Default: the cluster of this machine.
             ray: What each run needs of a Ray cluster.
             slurm: What each run asks of Slurm.
+            plan: Print how many runs, hours of the device and how much disk the suite needs, and do not run it.
+            rates: Suites or CSV files whose rows say how long a step takes, for --plan, besides those of the suite.
+                Where no row does, 20 steps are taken on this machine.
             status: Print how far the runs of the suite are, and do not run it.
             report: Draw the figures and write the report.
             quiet: Print only the table, no progress.
         """
+        if plan:
+            return print_plan(benchmark, config, method, out, rates, quiet)
         if status:
             return print_status(benchmark, config, method, out)
         chosen = launcher_named(launcher, config, jobs, address, ray, slurm)
@@ -133,6 +140,24 @@ def launcher_named(
     if name == "ray":
         return RayLauncher(ray, "auto" if address is None else address, on_gpu)
     return SlurmLauncher(slurm, on_gpu) if name == "slurm" else None
+
+
+def print_plan(
+    benchmark: str, config: SuiteConfig, settings: Any, out: Path, stores: Sequence[Path], quiet: bool
+) -> int:
+    """Prints what a suite costs before anything starts. Nothing is written to its folder."""
+    from tcm.bench.forecast import described, forecast, forecast_table
+    from tcm.bench.rates import kind_of, probed_rates, rates_of_rows
+
+    out, benchmark = Path(os.path.abspath(out.expanduser())), suite_benchmark(benchmark)
+    jobs = plan_jobs(benchmark, config, settings, out)
+    own = [out / STORE] if (out / STORE).exists() else []
+    known = rates_of_rows(jobs, read_rows([*map(store_of, stores), *own]))
+    unknown = [kind for kind in dict.fromkeys(map(kind_of, jobs)) if kind not in known]
+    found = forecast(benchmark, jobs, out, {**known, **probed_rates(jobs, unknown, quiet)})
+    Console(width=None if sys.stdout.isatty() else 200).print(forecast_table(found))
+    print(*described(found, out), sep="\n")
+    return 0
 
 
 def print_status(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> int:

@@ -22,7 +22,7 @@ class LocalLauncher:
 
     name = "local"
 
-    def __init__(self, at_once: int, preload: str = __name__):
+    def __init__(self, at_once: int, preload: Sequence[str] = (__name__,)):
         self.at_once, self.preload = at_once, preload
         self.works: dict[str, Work] = {}
         self.ended: dict[str, JobState] = {}
@@ -80,14 +80,14 @@ class LocalLauncher:
             process.kill()
 
 
-def process_type(preload: str) -> Callable[..., BaseProcess]:
+def process_type(preload: Sequence[str]) -> Callable[..., BaseProcess]:
     """The process class: forks of a server that has imported `preload`, or new processes where there is no fork."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn").Process
     from multiprocessing import forkserver
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([preload])
+    context.set_forkserver_preload(list(preload))
     # The server inherits that SIGTERM is ignored; it ignores Ctrl-C by itself. Only the suite handles a signal to the
     # whole process group: if the server ended, its jobs would end at once, without saving.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)

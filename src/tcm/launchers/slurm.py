@@ -1,5 +1,6 @@
 """Jobs as job arrays of Slurm, through submitit. They go on without this process, and can be looked at later."""
 
+import io
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -78,6 +80,8 @@ class SlurmLauncher:
         if wanted is not None and wanted not in partitions:
             known = ", ".join(dict.fromkeys(partitions)) or "none"
             raise InputError("slurm.partition", f'is "{printable(wanted)}"; the cluster has {known}')
+        if read_ids(folder):
+            return  # jobs of an earlier command were seen there, and may keep all machines busy
         with token_file(folder) as file:
             seen = slurm(
                 *("srun", "--quiet", "--ntasks=1", "--time=1", f"--immediate={FREE_SECONDS}"),
@@ -98,7 +102,8 @@ class SlurmLauncher:
         self.works = {work.name: work for work in works}
         now, known = active_jobs(), read_ids(self.folder)
         self.ids = {name: known[name] for name in self.works if known.get(name) in now}
-        left = [work for work in works if work.name not in self.ids]
+        self.ended = {work.name: JobState("done") for work in works if work.finished()}  # since they were planned
+        left = [work for work in works if work.name not in self.ids and work.name not in self.ended]
         for before in dict.fromkeys(work.after for work in left):
             self._submit_array([work for work in left if work.after == before], before)
 
@@ -106,12 +111,13 @@ class SlurmLauncher:
         executor = self.submitit.SlurmExecutor(self.folder / FOLDER)
         executor.update_parameters(**self._parameters(before))
         try:
-            with executor.batch():
+            # submitit prints what sbatch says; the error below does.
+            with redirect_stderr(io.StringIO()), executor.batch():
                 jobs = [executor.submit(run_slurm_job, work) for work in works]
         except (self.submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
             lines = [line for line in str(error).split("\n") if "error:" in line]
             reason = printable(lines[-1].strip() if lines else str(error).strip().split("\n")[-1])
-            raise InputError(f"Slurm refused the jobs ({reason}); change the options of `slurm`") from error
+            raise InputError(f"Slurm refused the jobs ({reason}); change what they ask for in `slurm`") from error
         self.ids |= {work.name: job.job_id for work, job in zip(works, jobs, strict=True)}
         content = json.dumps({**read_ids(self.folder), **self.ids}, indent=2)
         write_atomically(self.folder / FOLDER / IDS, content.encode())
@@ -143,7 +149,9 @@ class SlurmLauncher:
             state, _ = found.get(self.ids[name], ("UNKNOWN", ""))
             if state not in ACTIVE and (ended := self._outcome(name, state)):
                 self.ended[name] = ended
-        return {name: self.ended.get(name) or active_state(found, self.ids[name]) for name in self.works}
+        return {
+            name: self.ended[name] if name in self.ended else active_state(found, self.ids[name]) for name in self.works
+        }
 
     def _outcome(self, name: str, state: str) -> JobState | None:
         """How a job ended that Slurm no longer works on; None if that is not certain yet."""
