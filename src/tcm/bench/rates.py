@@ -78,14 +78,9 @@ def probed_rates(jobs: Sequence[Job], kinds: Sequence[str], quiet: bool = False)
         for number, (kind, job) in enumerate(wanted.items()):
             show.update(number, kind)
             few = few_images(load_task(job.config.resolved().data, quiet=True))
-            needed = by_name[job.needs] if job.needs else job
-            if isinstance(needed.config, MechanismsConfig):
-                first = probe_mechanisms(needed.config, Path(folder) / needed.name, few)
-            if isinstance(job.config, TrainConfig):
-                where = Path(folder) / needed.name if job.needs else None
-                rates[kind] = probe_classifier(job.method, job.config, Path(folder) / job.name, where, few)
-            else:
-                rates[kind] = first
+            chain = [by_name[job.needs], job] if job.needs else [job]
+            for one in chain:
+                rates[kind] = probe(one, Path(folder), few)
         show.update(len(wanted), "")
     return rates
 
@@ -99,6 +94,13 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def probe(job: Job, out: Path, few: Task) -> Rate:
+    """The rate of a job, whose folder and the one that it needs are below `out`."""
+    if isinstance(job.config, MechanismsConfig):
+        return probe_mechanisms(job.config, out / job.name, few)
+    return probe_classifier(job.method, job.config, out / job.name, out / job.needs if job.needs else None, few)
 
 
 def probe_mechanisms(config: MechanismsConfig, folder: Path, few: Task) -> Rate:
