@@ -21,7 +21,12 @@ pytest.register_assert_rewrite("support.mistakes")  # its asserts say what they 
 
 # Files whose tests run in one process, because they share what takes long to make.
 TOGETHER = {
-    "suite": ("tests/bench/test_runner.py", "tests/bench/test_report.py", "tests/report/test_page_in_browser.py"),
+    "suite": (
+        "tests/bench/test_runner.py",
+        "tests/bench/test_report.py",
+        "tests/bench/test_forecast.py",
+        "tests/report/test_page_in_browser.py",
+    ),
     "digit reader": (
         "tests/mechanisms/test_digit_reader.py",
         "tests/mechanisms/test_judgement.py",
@@ -29,9 +34,9 @@ TOGETHER = {
         "tests/mechanisms/test_train.py",
     ),
     "clusters": (
-        "tests/launchers/test_local.py",
-        "tests/launchers/test_ray_cluster.py",
-        "tests/launchers/test_slurm.py",
+        "tests/bench/launchers/test_local.py",
+        "tests/bench/launchers/test_ray_cluster.py",
+        "tests/bench/launchers/test_slurm.py",
     ),
     "site": ("tests/docs/test_site.py", "tests/docs/test_language.py"),
 }

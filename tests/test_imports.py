@@ -9,7 +9,7 @@ ORDER = (
     *("errors", "config", "progress"),
     *("data", "nn", "training", "mechanisms", "methods", "classifier"),
     *("estimation", "export", "pipeline"),
-    *("results", "analysis", "figures", "report", "launchers", "bench", "cli"),
+    *("results", "analysis", "figures", "report", "bench", "cli"),
 )
 ENTRANCES = {"__init__", "__main__"}  # the public API and `python -m tcm` look down on everything
 

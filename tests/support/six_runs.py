@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.clusters import until
 from support.tiny_suite import said_by
-from tcm.launchers.worker import STARTED
+from tcm.bench.launchers.worker import STARTED
 
 OPTIONS = ["bench", "digits", "--methods", "erm,dann,dan,baseline,tcm-release", "--k", "1", "--seeds", "1"]
 OPTIONS += ["--steps", "6", "--mechanisms.steps", "2", "--batch", "8", "--save-every", "1", "--device", "cpu"]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import torch
 
+from tcm.bench.launchers.launcher import Work
 from tcm.bench.plan import Job, in_suite_fields
 from tcm.classifier.train import train_classifier
 from tcm.config import to_json
 from tcm.errors import InputError
-from tcm.launchers.launcher import Work
 from tcm.mechanisms.train import KIND, MechanismsConfig, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.training.fence import take_over

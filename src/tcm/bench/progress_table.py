@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tcm.bench.jobs import is_finished, job_progress, log_file
+from tcm.bench.launchers.launcher import JobState
+from tcm.bench.launchers.worker import STARTED, last_line, machine_of
 from tcm.bench.plan import Job
 from tcm.errors import printable
-from tcm.launchers.launcher import JobState
-from tcm.launchers.worker import STARTED, last_line, machine_of
 from tcm.progress import ProgressDisplay, format_duration
 
 REFRESH = 1.0  # seconds between looks at the files of running jobs

@@ -12,13 +12,13 @@ import torch
 
 from tcm.bench.config import SuiteConfig
 from tcm.bench.jobs import is_finished, require_same_config, suite_work
+from tcm.bench.launchers.launcher import JobState, Launcher
+from tcm.bench.launchers.local import LocalLauncher
 from tcm.bench.plan import Job, plan_jobs
 from tcm.bench.progress_table import SuiteDisplay
 from tcm.bench.tasks import suite_benchmark
 from tcm.classifier.selection import RULES, selected
 from tcm.errors import InputError, Interrupted
-from tcm.launchers.launcher import JobState, Launcher
-from tcm.launchers.local import LocalLauncher
 from tcm.results.store import add_rows, row
 from tcm.training.device import cpu_count, require_device
 from tcm.training.files import lock, make_folder

@@ -11,6 +11,9 @@ from rich.console import Console
 
 from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
+from tcm.bench.launchers.launcher import Launcher
+from tcm.bench.launchers.ray_cluster import RayConfig, RayLauncher
+from tcm.bench.launchers.slurm import SlurmConfig, SlurmLauncher, states_in_slurm
 from tcm.bench.plan import plan_jobs
 from tcm.bench.progress_table import states_on_disk, status_table
 from tcm.bench.runner import STORE, run_suite
@@ -20,9 +23,6 @@ from tcm.cli.folders import store_of
 from tcm.cli.messages import with_options
 from tcm.cli.show import require_writable
 from tcm.errors import InputError
-from tcm.launchers.launcher import Launcher
-from tcm.launchers.ray_cluster import RayConfig, RayLauncher
-from tcm.launchers.slurm import SlurmConfig, SlurmLauncher, states_in_slurm
 from tcm.results.formats import FORMATS, Format, terminal
 from tcm.results.store import read_rows
 from tcm.results.table import result_tables

@@ -7,8 +7,8 @@ import traceback
 from datetime import datetime
 from pathlib import Path
 
+from tcm.bench.launchers.launcher import Work
 from tcm.errors import InputError, Interrupted, printable
-from tcm.launchers.launcher import Work
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2  # exit codes; 128 + n: stopped by signal n
 STARTED = "started on "

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tcm.bench.launchers.launcher import JobState, Work
+from tcm.bench.launchers.shared_folder import not_shared, token_file
+from tcm.bench.launchers.worker import DONE, failure_reason, run_logged
 from tcm.errors import InputError, Interrupted, printable
-from tcm.launchers.launcher import JobState, Work
-from tcm.launchers.shared_folder import not_shared, token_file
-from tcm.launchers.worker import DONE, failure_reason, run_logged
 from tcm.training.files import write_atomically
 
 FOLDER, IDS = "slurm", "jobs.json"  # below the folder of the suite: submitit's files, and the Slurm job of each run

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from support.six_runs import RUNS, SixRuns
 
-from tcm.launchers.launcher import Work
-from tcm.launchers.local import LocalLauncher
+from tcm.bench.launchers.launcher import Work
+from tcm.bench.launchers.local import LocalLauncher
 
 
 def test_six_runs_two_at_once(reference: SixRuns):

@@ -14,7 +14,7 @@ import pytest
 from support.clusters import ray_cluster, until
 from support.six_runs import SixRuns
 
-from tcm.launchers import ray_cluster as module
+from tcm.bench.launchers import ray_cluster as module
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 

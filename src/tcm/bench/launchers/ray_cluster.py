@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tcm.bench.launchers.launcher import JobState, Work
+from tcm.bench.launchers.shared_folder import not_shared, token_file
+from tcm.bench.launchers.worker import DONE, FAILED, failure_reason, machine_of, run_logged, size_of
 from tcm.errors import InputError, printable
-from tcm.launchers.launcher import JobState, Work
-from tcm.launchers.shared_folder import not_shared, token_file
-from tcm.launchers.worker import DONE, FAILED, failure_reason, machine_of, run_logged, size_of
 
 POLL_SECONDS = 0.5
 CONNECT_SECONDS = 4.0  # until a machine answers at all

@@ -10,8 +10,8 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tcm.launchers.launcher import JobState, Work
-from tcm.launchers.worker import failure_reason, run_logged
+from tcm.bench.launchers.launcher import JobState, Work
+from tcm.bench.launchers.worker import failure_reason, run_logged
 
 POLL_SECONDS = 0.3
 
