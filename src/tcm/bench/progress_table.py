@@ -87,7 +87,7 @@ class SuiteDisplay:
         ended = sum(state.status in ("done", "failed") for state in whole.values())
         running = ", ".join(name for name, state in whole.items() if state.status == "running")
         self.lines.update(ended, running)
-        if self.live and time.monotonic() - self.drawn > REFRESH:
+        if self.live and (time.monotonic() - self.drawn > REFRESH or ended == len(self.jobs)):
             self.drawn = time.monotonic()
             height = max(self.live.console.height - MARGIN, 1)
             self.live.update(status_table(self.jobs, self.out, whole, height), refresh=True)
