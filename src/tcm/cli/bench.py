@@ -13,7 +13,8 @@ from tcm.bench.config import SuiteConfig, has_small_images, method_settings
 from tcm.bench.finished import in_order
 from tcm.bench.launchers.launcher import Launcher
 from tcm.bench.launchers.ray_cluster import RayConfig, RayLauncher
-from tcm.bench.launchers.slurm import SlurmConfig, SlurmLauncher, states_in_slurm
+from tcm.bench.launchers.slurm import SlurmConfig, SlurmLauncher
+from tcm.bench.launchers.slurm_jobs import states_in_slurm
 from tcm.bench.plan import plan_jobs
 from tcm.bench.progress_table import states_on_disk, status_table
 from tcm.bench.runner import STORE, run_suite
