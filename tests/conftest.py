@@ -21,7 +21,12 @@ pytest.register_assert_rewrite("support.mistakes")  # its asserts say what they 
 
 # Files whose tests run in one process, because they share what takes long to make.
 TOGETHER = {
-    "suite": ("tests/bench/test_runner.py", "tests/bench/test_report.py", "tests/report/test_page_in_browser.py"),
+    "suite": (
+        "tests/bench/test_runner.py",
+        "tests/bench/test_report.py",
+        "tests/bench/test_forecast.py",
+        "tests/report/test_page_in_browser.py",
+    ),
     "digit reader": (
         "tests/mechanisms/test_digit_reader.py",
         "tests/mechanisms/test_judgement.py",
@@ -35,11 +40,17 @@ TOGETHER = {
         "tests/app/test_page_in_browser.py",
         "tests/app/test_server.py",
     ),
+    "clusters": (
+        "tests/bench/launchers/test_local.py",
+        "tests/bench/launchers/test_ray_cluster.py",
+        "tests/bench/launchers/test_slurm.py",
+    ),
     "site": ("tests/docs/test_site.py", "tests/docs/test_language.py"),
 }
 # Groups and files that take longest. They start first: at the end, a core would wait while another works on them.
 LONGEST = (
     "suite",
+    "clusters",
     "tests/test_pipeline.py",
     "digit reader",
     "tests/bench/test_paper_suites.py",

@@ -29,6 +29,11 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def repeated(out: Path, *more: str) -> tuple[int, str, str]:
     """What the command comes to where no signal is sent to it: in this process, which has imported everything."""
+    return said_by(words_of(out, *more))
+
+
+def said_by(words: list[str]) -> tuple[int, str, str]:
+    """The exit code of a command in this process, and what it prints to both streams."""
     with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()) as complained:
-        code = main(words_of(out, *more))
+        code = main(words)
     return code, said.getvalue(), complained.getvalue()

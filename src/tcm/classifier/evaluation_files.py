@@ -13,7 +13,6 @@ from tcm.classifier.evaluate import TaskPredictions, accuracies, score
 from tcm.classifier.neighbours import neighbour_agreements
 from tcm.data.store import ImageStore
 from tcm.data.task import Task
-from tcm.training.files import write_atomically
 from tcm.training.run_folder import Run
 
 SAMPLES, SHOWN = 12, 24  # images kept: samples of each domain, and the least confident predictions for the report
@@ -66,8 +65,8 @@ def write_evaluation(
     }
     arrays = io.BytesIO()
     np.savez_compressed(arrays, **report_arrays(on_target, task), **source_arrays(predictions, task, held_out))
-    write_atomically(run.folder / "evaluation.npz", arrays.getvalue())
-    write_atomically(run.folder / "evaluation.json", json.dumps(summary, indent=2).encode())
+    run.write(run.folder / "evaluation.npz", arrays.getvalue())
+    run.write(run.folder / "evaluation.json", json.dumps(summary, indent=2).encode())
     return summary
 
 

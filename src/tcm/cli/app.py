@@ -12,7 +12,7 @@ from tcm import __version__
 from tcm.cli.help import Command, print_command_help, print_group, print_overview, unknown_command
 from tcm.cli.interrupts import STOPPED, interruptible
 from tcm.cli.messages import warning_printer, with_options
-from tcm.errors import InputError, Interrupted, printable
+from tcm.errors import InputError, Interrupted
 
 HELP = ("-h", "--help", "--help-all")
 SHELLS = ("bash", "zsh", "fish")
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {with_options(error)}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(printable(stopped), file=sys.stderr)
+        print(with_options(stopped), file=sys.stderr)
         return 128 + stopped.signal_number
     except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         sys.stdout = None

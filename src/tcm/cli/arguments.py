@@ -35,6 +35,7 @@ Stores = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="SUITE|CSV [SUITE|CSV ...]", help_behavior_hint="(required)"),
 ]
+Rates = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SUITE|CSV [...]", help_behavior_hint="")]
 Output = Annotated[Path, _OUTPUT]
 _NO_HINT = tyro.conf.arg(help_behavior_hint="")  # the text says what the default is
 SourceFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]

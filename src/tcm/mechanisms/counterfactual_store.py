@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.errors import InputError, printable
+from tcm.training.fence import Fence
 from tcm.training.files import holds_files, make_folder, write_atomically
 
 FORMAT = 1  # with another number, older folders are refused
@@ -130,10 +131,14 @@ def read_index(folder: Path) -> tuple[CounterfactualIndex | None, int | None]:
 
 
 class CounterfactualWriter:
-    """Writes the rows of a folder in order, from where an earlier process stopped. In the end, call `close`."""
+    """Writes the rows of a folder in order, from where an earlier process stopped. In the end, call `close`.
 
-    def __init__(self, folder: Path, index: CounterfactualIndex):
+    `fence` is taken before the first write: after another process has taken it, nothing more is written.
+    """
+
+    def __init__(self, folder: Path, index: CounterfactualIndex, fence: Fence | None = None):
         self.folder, self.index, self.done, self.finished = folder, index, 0, False
+        self.fence = fence
         self._columns: list[_Column] = []
         found, done = read_index(folder)
         foreign = found.mismatch(asdict(index)) if found else None
@@ -170,6 +175,7 @@ class CounterfactualWriter:
     def append(self, first: int, images: np.ndarray, winner: np.ndarray, losses: np.ndarray) -> None:
         """Writes the rows of the next images, from number `first`. They count as done after `save`."""
         assert first == self.done, "rows come in order, and none follow rows that could not be written"
+        self._require_held()
         try:
             for column, rows in zip(self._columns, (images, winner, losses), strict=True):
                 column.write(self.done, rows)
@@ -180,6 +186,7 @@ class CounterfactualWriter:
 
     def save(self) -> None:
         """Makes the rows so far permanent: a process that is killed later does not lose them."""
+        self._require_held()
         for column in self._columns:
             os.fsync(column.file.fileno())
         self._write_progress()
@@ -196,6 +203,10 @@ class CounterfactualWriter:
         for column in self._columns:
             column.file.close()
         self._columns = []
+
+    def _require_held(self) -> None:
+        if self.fence:
+            self.fence.require_held()
 
     def _write_progress(self) -> None:
         content = {**asdict(self.index), "done": self.done}

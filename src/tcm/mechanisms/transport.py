@@ -26,6 +26,7 @@ from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.train import MechanismsConfig
 from tcm.progress import ProgressDisplay
 from tcm.training.device import Compute, inference_on
+from tcm.training.fence import Fence
 from tcm.training.files import lock, make_folder
 from tcm.training.run_folder import Run
 from tcm.training.stop_requests import StopRequest, stop_requests
@@ -73,11 +74,11 @@ def transport(
     out = out or folder / "transported"
     make_folder(out)
     with lock(out), ExitStack() as files:
-        writers: dict[Side, CounterfactualWriter] = {}
+        fence, writers = Fence(out), dict[Side, CounterfactualWriter]()
         for side, store, other in zip(SIDES, task, reversed(task), strict=True):
             fitting = transport_batch_size(config.bank.generator, store.size, fabric.device)
             index = _index(folder, out / side, store, other.name, bank.k, batch, fitting)
-            writers[side] = files.enter_context(closing(CounterfactualWriter(out / side, index)))
+            writers[side] = files.enter_context(closing(CounterfactualWriter(out / side, index, fence)))
         if all(writer.finished for writer in writers.values()):
             return False
         if fabric.device.type == "cuda" and generator_passes(bank, sum(map(len, task))) >= WORTH_COMPILING:

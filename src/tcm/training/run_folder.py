@@ -21,6 +21,7 @@ from tcm import __version__
 from tcm.config import differences
 from tcm.errors import InputError, printable
 from tcm.training.environment import environment
+from tcm.training.fence import Fence
 from tcm.training.files import holds_files, lock, make_folder, write_atomically
 
 FIT_FILE = "fit.json"  # marks the folder of a fit, which has several runs below it
@@ -92,7 +93,7 @@ def require_format(written_by: Any, path: Path) -> None:
 
 
 class Run:
-    """One training run on disk. A process that trains holds its lock."""
+    """One training run on disk. A process that trains holds its lock and its fence, and writes only while it does."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -104,6 +105,7 @@ class Run:
         self.inputs_file = folder / "inputs.json"
         self.judgement_file = folder / "mechanisms.json"
         self._lock: AcquireReturnProxy | None = None
+        self._fence: Fence | None = None
 
     @classmethod
     def of_model(cls, path: Path) -> "Run":
@@ -136,9 +138,21 @@ class Run:
         with self.released_on_error():
             if self.exists:
                 self.require_same_config(config)
-            else:
+            if not self.finished:
+                self._fence = Fence(self.folder)
+            if not self.exists:
                 content = {"written_by": WRITTEN_BY, **config}
-                write_atomically(self.config_file, json.dumps(content, indent=2).encode())
+                self.write(self.config_file, json.dumps(content, indent=2).encode())
+
+    def write(self, file: Path, content: bytes) -> None:
+        """Writes a file of the run whole or not at all; an error if another process has taken the folder over."""
+        self.require_held()
+        write_atomically(file, content)
+
+    def require_held(self) -> None:
+        """An error if another process has taken the folder over since this one started in it."""
+        if self._fence:
+            self._fence.require_held()
 
     def release(self) -> None:
         """Releases the lock. This also happens when the object is deleted and when the process ends."""
@@ -157,9 +171,10 @@ class Run:
 
     def undo_start(self) -> None:
         """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
-        if self.state_file.exists() or self.metrics_file.exists():
-            return
-        for file in (self.config_file, self.inputs_file, self.judgement_file, self.environment_file):
+        if self.state_file.exists() or self.metrics_file.exists() or not (self._fence and self._fence.held):
+            return  # it has saved something, or the files are those of a successor
+        written = (self.config_file, self.inputs_file, self.judgement_file, self.environment_file, self._fence.file)
+        for file in written:
             file.unlink(missing_ok=True)
         with suppress(PermissionError):  # Windows: there the file is open, and goes when the lock is released
             (self.folder / ".lock").unlink(missing_ok=True)
@@ -204,7 +219,7 @@ class Run:
         """An error if steps were taken with other inputs than these: fingerprints of both domains' images, and a hash
         of the mechanisms. A run without steps notes them."""
         if not (self.state_file.exists() and self.inputs_file.exists()):
-            write_atomically(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
+            self.write(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
             self.judgement_file.unlink(missing_ok=True)  # of other inputs
             return
         noted = read_json(self.inputs_file)
@@ -221,7 +236,7 @@ class Run:
 
     def note_judgement(self, judgement: dict[str, Any]) -> None:
         """Writes which mechanisms the run uses and why it does not use the others, for the whole run."""
-        write_atomically(self.judgement_file, json.dumps(judgement, indent=2).encode())
+        self.write(self.judgement_file, json.dumps(judgement, indent=2).encode())
 
     def judgement(self) -> dict[str, Any] | None:
         """What `note_judgement` wrote; None before it."""
@@ -232,7 +247,7 @@ class Run:
         # Through memory, because torch turns a full disk into an error of its own.
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        write_atomically(self.state_file, buffer.getvalue())
+        self.write(self.state_file, buffer.getvalue())
 
     def load_state(self, device: torch.device) -> dict[str, Any] | None:
         """The last checkpoint, or None if there is none yet."""
@@ -250,7 +265,7 @@ class Run:
         # One key of metadata: with several their order, and so the file, would differ from run to run.
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         metadata = {"tcm": json.dumps({"written_by": WRITTEN_BY, **about})}
-        write_atomically(self.model_file, safetensors.torch.save(whole, metadata))
+        self.write(self.model_file, safetensors.torch.save(whole, metadata))
 
     def load_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of a finished run and their description; an error if another version of tcm wrote them."""
@@ -282,6 +297,7 @@ class Run:
 
     def append_metrics(self, row: dict[str, float]) -> None:
         """Adds a row to metrics.jsonl."""
+        self.require_held()
         try:
             with self.metrics_file.open("a") as handle:
                 handle.write(json.dumps(row) + "\n")
@@ -301,8 +317,8 @@ class Run:
     def forget_metrics_after(self, step: int) -> None:
         """Drops the rows of steps that will be taken again."""
         rows = [row for row in self.metrics() if row["step"] <= step]
-        write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        self.write(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def write_environment(self, device: str) -> None:
         """Writes the versions, the device and the command of this process, for those who want to repeat the run."""
-        write_atomically(self.environment_file, json.dumps(environment(device), indent=2).encode())
+        self.write(self.environment_file, json.dumps(environment(device), indent=2).encode())
