@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tcm.cli.arguments import OptionalInt, OptionalOutput, Output, Quiet
 from tcm.cli.arguments import Run as RunFolder
-from tcm.cli.messages import with_options
+from tcm.cli.messages import is_first_process, with_options
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
@@ -46,7 +46,10 @@ def mechanisms_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
 
 def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False) -> int:
     """Trains the mechanisms, or continues an interrupted run, and prints how often each mechanism wins."""
-    if not train_mechanisms(config, out, quiet):
+    trained = train_mechanisms(config, out, quiet)
+    if not is_first_process():
+        return 0
+    if not trained:
         print(f"{out} is finished; nothing to do.")
         return 0
     rows, numbers = Run(out).metrics(), Run(out).about_model()["numbers"]

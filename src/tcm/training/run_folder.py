@@ -22,12 +22,13 @@ from tcm.config import differences
 from tcm.errors import InputError, printable
 from tcm.training.environment import environment
 from tcm.training.files import holds_files, lock, make_folder, write_atomically
+from tcm.training.processes import ALONE, Processes
 
 FIT_FILE = "fit.json"  # marks the folder of a fit, which has several runs below it
 FORMAT = 3  # of run folders; with another number, older folders are refused
 WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
 # Settings that do not change the result: a run may be continued with other values of these.
-CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "watch"}
+CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "devices", "watch"}
 # Settings in which runs of one configuration may differ, besides the seed: compiled networks round differently, and
 # how often losses are logged changes no model.
 IGNORED_KEYS = {*CHANGEABLE_KEYS, "compile", "log_every"}
@@ -92,10 +93,13 @@ def require_format(written_by: Any, path: Path) -> None:
 
 
 class Run:
-    """One training run on disk. A process that trains holds its lock."""
+    """One training run on disk. A process that trains holds its lock.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    If several processes train together, only the first of them locks and writes. The others call the same methods.
+    """
+
+    def __init__(self, folder: Path, processes: Processes = ALONE):
+        self.folder, self.processes = folder, processes
         self.config_file = folder / "config.json"
         self.metrics_file = folder / "metrics.jsonl"
         self.state_file = folder / "state.pt"
@@ -129,7 +133,11 @@ class Run:
                 self.require_same_config(config)
             else:
                 content = {"written_by": WRITTEN_BY, **config}
-                write_atomically(self.config_file, json.dumps(content, indent=2).encode())
+                self._write(self.config_file, json.dumps(content, indent=2).encode())
+
+    def _write(self, file: Path, content: bytes) -> None:
+        if self.processes.first:
+            write_atomically(file, content)
 
     def release(self) -> None:
         """Releases the lock. This also happens when the object is deleted and when the process ends."""
@@ -148,7 +156,7 @@ class Run:
 
     def undo_start(self) -> None:
         """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
-        if self.state_file.exists() or self.metrics_file.exists():
+        if not self.processes.first or self.state_file.exists() or self.metrics_file.exists():
             return
         for file in (self.config_file, self.inputs_file, self.judgement_file, self.environment_file):
             file.unlink(missing_ok=True)
@@ -195,8 +203,9 @@ class Run:
         """An error if steps were taken with other inputs than these: fingerprints of both domains' images, and a hash
         of the mechanisms. A run without steps notes them."""
         if not (self.state_file.exists() and self.inputs_file.exists()):
-            write_atomically(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
-            self.judgement_file.unlink(missing_ok=True)  # of other inputs
+            self._write(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
+            if self.processes.first:
+                self.judgement_file.unlink(missing_ok=True)  # of other inputs
             return
         noted = read_json(self.inputs_file)
         if noted["images"] != images:
@@ -212,7 +221,7 @@ class Run:
 
     def note_judgement(self, judgement: dict[str, Any]) -> None:
         """Writes which mechanisms the run uses and why it does not use the others, for the whole run."""
-        write_atomically(self.judgement_file, json.dumps(judgement, indent=2).encode())
+        self._write(self.judgement_file, json.dumps(judgement, indent=2).encode())
 
     def judgement(self) -> dict[str, Any] | None:
         """What `note_judgement` wrote; None before it."""
@@ -220,10 +229,12 @@ class Run:
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Writes the checkpoint from which training continues."""
+        if not self.processes.first:
+            return
         # Through memory, because torch turns a full disk into an error of its own.
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        write_atomically(self.state_file, buffer.getvalue())
+        self._write(self.state_file, buffer.getvalue())
 
     def load_state(self, device: torch.device) -> dict[str, Any] | None:
         """The last checkpoint, or None if there is none yet."""
@@ -238,10 +249,12 @@ class Run:
 
     def save_model(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Everything that `predict` needs in one file: the weights, and their description as metadata."""
+        if not self.processes.first:
+            return
         # One key of metadata: with several their order, and so the file, would differ from run to run.
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         metadata = {"tcm": json.dumps({"written_by": WRITTEN_BY, **about})}
-        write_atomically(self.model_file, safetensors.torch.save(whole, metadata))
+        self._write(self.model_file, safetensors.torch.save(whole, metadata))
 
     def load_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of a finished run and their description; an error if another version of tcm wrote them."""
@@ -273,6 +286,8 @@ class Run:
 
     def append_metrics(self, row: dict[str, float]) -> None:
         """Adds a row to metrics.jsonl."""
+        if not self.processes.first:
+            return
         try:
             with self.metrics_file.open("a") as handle:
                 handle.write(json.dumps(row) + "\n")
@@ -291,9 +306,11 @@ class Run:
 
     def forget_metrics_after(self, step: int) -> None:
         """Drops the rows of steps that will be taken again."""
+        if not self.processes.first:
+            return
         rows = [row for row in self.metrics() if row["step"] <= step]
-        write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        self._write(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def write_environment(self, device: str) -> None:
         """Writes the versions, the device and the command of this process, for those who want to repeat the run."""
-        write_atomically(self.environment_file, json.dumps(environment(device), indent=2).encode())
+        self._write(self.environment_file, json.dumps(environment(device, self.processes.size), indent=2).encode())

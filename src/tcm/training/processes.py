@@ -1,0 +1,145 @@
+"""The processes of one run: who this one is, and what they tell each other."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tcm.errors import InputError
+from tcm.nn.divided import part_of
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=30)  # until a process that says nothing counts as lost; one that ended is noticed at once
+# What PyTorch's errors say when a process is gone.
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out", "NCCL", "gloo")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a run, as one of them sees them. With one process nothing here does any work."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # the number of this process on its machine, and of its GPU
+    group: Any = None  # over which messages between processors go; gradients between GPUs have another
+
+    @property
+    def first(self) -> bool:
+        """Whether this process locks, writes, logs and shows progress."""
+        return self.rank == 0
+
+    def part(self, count: int) -> slice:
+        """The images of a batch that this process computes."""
+        return part_of(self.rank, self.size, count)
+
+    def largest(self, number: int) -> int:
+        """The largest of the numbers that all processes give."""
+        if self.size == 1:
+            return number
+        found = torch.tensor(number)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
+        return int(found)
+
+    def sum(self, tensors: Iterable[Tensor]) -> None:
+        """Replaces each tensor by its sum over all processes."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+
+    def gathered(self, own: Tensor, count: int, axis: int) -> Tensor:
+        """The parts of all processes along an axis of `count`, without gradients. `own` is that of this process."""
+        if self.size == 1:
+            return own
+        from tcm.nn.divided import gathered_rows
+
+        return gathered_rows(own.transpose(0, axis), count).transpose(0, axis)
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What `make` returns in the first process, for all of them. Its InputErrors are raised in all of them."""
+        if self.size == 1:
+            return make()
+        found: list[T] = []
+        with self.together():
+            if self.first:
+                found = [make()]
+        given: list[Any] = found or [None]
+        dist.broadcast_object_list(given, group=self.group)
+        return given[0]
+
+    def first_then_others(self, make: Callable[[], T]) -> T:
+        """What `make` returns in this process, called in the first process before the others: they find its files."""
+        if self.size == 1:
+            return make()
+        found: list[T] = []
+        for turn in (True, False):
+            with self.together():
+                if self.first == turn:
+                    found.append(make())
+        return found[0]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Ends in all processes at once: if the block raises an InputError in one of them, it does so in all."""
+        own: InputError | None = None
+        try:
+            yield
+        except InputError as error:
+            if error.everywhere:
+                raise
+            own = error
+        for rank, text in enumerate(self._all(None if own is None else str(own))):
+            if text is not None:
+                error = own or InputError(text if rank == 0 else f"process {rank}: {text}")
+                error.everywhere = self.size > 1
+                raise error
+
+    def _all(self, own: Any) -> list[Any]:
+        found = [own] * self.size
+        if self.size > 1:
+            dist.all_gather_object(found, own, group=self.group)
+        return found
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrites the tensors by those of the first process.
+
+        All processes compute the same, but not always the same last bits: some operations of GPUs add in any order.
+        """
+        if self.size > 1:
+            for tensor in tensors:
+                whole = tensor.contiguous()
+                dist.broadcast(whole, 0, group=None if tensor.is_cuda else self.group)
+                tensor.copy_(whole)
+
+    @contextmanager
+    def explain_loss(self, saved: str) -> Iterator[None]:
+        """Turns the errors of a process that is gone into an InputError; `saved` says what is not lost."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not (isinstance(error, dist.DistError) or any(word in str(error) for word in LOST)):
+                raise
+            found = f"another process of this run has ended, or does not answer; {saved}"
+            lost = InputError(f"{found}: repeat the command to continue")
+            lost.everywhere = True
+            raise lost from error
+
+
+ALONE = Processes()
+_current = ALONE
+
+
+def current_processes() -> Processes:
+    """The processes of this run. Before `start_processes`, and in most programs, there is one."""
+    return _current
+
+
+def begin(processes: Processes) -> Processes:
+    """Makes these the processes of this run."""
+    global _current
+    _current = processes
+    return processes
