@@ -11,9 +11,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tcm.errors import InputError
-from tcm.nn.divided import part_of
+from tcm.nn.divided import gathered_rows, part_of
 
 T = TypeVar("T")
+S = TypeVar("S", Tensor, list[int])
 TIMEOUT = timedelta(minutes=30)  # until a process that says nothing counts as lost; one that ended is noticed at once
 # What PyTorch's errors say when a process is gone.
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out", "NCCL", "gloo")
@@ -33,9 +34,9 @@ class Processes:
         """Whether this process locks, writes, logs and shows progress."""
         return self.rank == 0
 
-    def part(self, count: int) -> slice:
-        """The images of a batch that this process computes."""
-        return part_of(self.rank, self.size, count)
+    def own(self, batch: S) -> S:
+        """The rows of a batch that this process computes."""
+        return batch if self.size == 1 else batch[part_of(self.rank, self.size, len(batch))]
 
     def largest(self, number: int) -> int:
         """The largest of the numbers that all processes give."""
@@ -48,16 +49,15 @@ class Processes:
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Replaces each tensor by its sum over all processes."""
         if self.size > 1:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
+            parts = list(tensors)
+            total = torch.cat([part.flatten() for part in parts])
+            dist.all_reduce(total)
+            for part, found in zip(parts, total.split([part.numel() for part in parts]), strict=True):
+                part.copy_(found.view(part.shape))
 
-    def gathered(self, own: Tensor, count: int, axis: int) -> Tensor:
-        """The parts of all processes along an axis of `count`, without gradients. `own` is that of this process."""
-        if self.size == 1:
-            return own
-        from tcm.nn.divided import gathered_rows
-
-        return gathered_rows(own.transpose(0, axis), count).transpose(0, axis)
+    def gathered(self, own: Tensor, count: int) -> Tensor:
+        """The second axis of a tensor, of length `count`, from the parts of it that all processes have."""
+        return own if self.size == 1 else gathered_rows(own.transpose(0, 1), count).transpose(0, 1).contiguous()
 
     def from_first(self, make: Callable[[], T]) -> T:
         """What `make` returns in the first process, for all of them. Its InputErrors are raised in all of them."""
