@@ -96,6 +96,7 @@ def transport(
     out: OptionalOutput = None,
     batch: OptionalInt = None,
     device: Device = "auto",
+    devices: int = 1,
     quiet: Quiet = False,
 ) -> int:
     """Write the counterfactuals of every image of both domains under all mechanisms of a run.
@@ -105,11 +106,15 @@ def transport(
         out: Folder for the counterfactuals. Repeat the command to continue. Default: transported, inside the run.
         batch: Number of images in a pass of the network. Default: as many as fit into memory, at most 256.
         device: Device to compute on; auto: the GPU if there is one.
+        devices: Number of GPUs, or on a CPU of processes, that divide the images.
         quiet: Print only the result, no progress.
     """
     run = mechanisms_run(run)
     out = out or run / "transported"
-    if not transport_run(run, out, batch=batch, device=device, quiet=quiet):
+    transported = transport_run(run, out, batch=batch, device=device, devices=devices, quiet=quiet)
+    if not is_first_process():
+        return 0
+    if not transported:
         print(f"{out} is finished; nothing to do.")
         return 0
     Console().print(wins_table("share of wins", win_shares(out)))

@@ -34,10 +34,10 @@ class World(NamedTuple):
     address: str  # where they meet
 
 
-def start_processes(devices: int, device: str, batch: int) -> Processes:
+def start_processes(devices: int, device: str, batch: int | None = None) -> Processes:
     """The processes of this run: those that torchrun or srun started, or `devices` on this machine.
 
-    Called at the start of a run, in every process. `batch` is the number of images that they divide.
+    Called at the start of a run, in every process. `batch` is the number of images of which each must have one.
     """
     if devices < 1:
         raise InputError("devices", f"is {devices}; give 1 or more")
@@ -70,9 +70,9 @@ def require_devices(count: int, device: str) -> None:
         raise InputError("devices", f"{found}; give at most so many, or `device=cpu`")
 
 
-def require_images(batch: int, size: int) -> None:
+def require_images(batch: int | None, size: int) -> None:
     """An error if there are more processes than images in a batch."""
-    if batch < size:
+    if batch is not None and batch < size:
         raise InputError("batch", f"is {batch}, but the run has {size} processes; give {size} or more")
 
 
