@@ -1,11 +1,5 @@
-"""A program that trains on several processes, for tests: every learner for a few steps, in double precision.
+"""Every learner for a few steps in double precision, in one process or several: for tests that they are equal."""
 
-    python tests/support/divided.py FOLDER PROCESSES LAST NAME...
-
-starts or continues the run of each name in FOLDER until step LAST, and writes the weights of each process there.
-"""
-
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,22 +22,21 @@ from tcm.methods.method import Method, MethodConfig, Problem, TargetImages, Task
 from tcm.nn.backbone import BackboneConfig
 from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import FrozenGenerators, GeneratorConfig
-from tcm.training.device import make_fabric
-from tcm.training.launch import start_processes
+from tcm.training.device import Inference
 from tcm.training.learner import Learner
-from tcm.training.loop import Schedule, training_loop
+from tcm.training.loop import Batches, Schedule, Training, training_loop
 from tcm.training.processes import ALONE, Processes
 from tcm.training.run_folder import Run
 
 BATCH = 7  # which neither 2 nor 4 processes divide evenly
 STEPS = 3
+FABRIC = Inference(torch.device("cpu"), "fp32")  # which loads faster than Lightning Fabric
 SMALL = {name: partial(config.for_images, small=True) for name, config in METHODS.items()}
 # Every method, and forms of some with other passes, optimisers or phases than the default.
 METHOD_FORMS: dict[str, Callable[[], MethodConfig]] = {
     **SMALL,
     "cst with SAM": lambda: replace(METHODS["cst"](), rho=0.5, separate_passes=True),  # pyright: ignore
     "icon with SAM": lambda: replace(METHODS["icon"](), rho=0.5, separate_passes=True),  # pyright: ignore
-    "gta in separate passes": lambda: replace(SMALL["gta"](), separate_passes=True),  # pyright: ignore
     "erm frozen": lambda: replace(SMALL["erm"](), frozen=True),  # pyright: ignore
     "a2lp frozen": lambda: replace(SMALL["a2lp"](), frozen=True),  # pyright: ignore
     "tcm in two rounds": lambda: replace(SMALL["tcm"](), rounds=2),  # pyright: ignore
@@ -121,42 +114,58 @@ def doubled(value: Any) -> Any:
     return type(value)(*map(doubled, value)) if isinstance(value, tuple) else value
 
 
-class BreakingStream(DoubleStream):
-    """A stream that breaks off at a step, as a power cut would."""
+class PartStream(DoubleStream):
+    """Batches that hold only the images of one process: the mistake of losses that do not see the whole batch."""
 
-    at = STEPS
+    processes = ALONE
 
     def batch(self, step: int) -> Batch:
-        if step == self.at:
-            raise ConnectionAbortedError("the power is gone")
-        return super().batch(step)
+        source, labels, target, *_ = super().batch(step)
+        return Batch(*map(self.processes.own, (source, labels, target)))
 
 
-def train(name: str, task: Task, folder: Path, processes: Processes = ALONE, last: int = STEPS) -> dict[str, Tensor]:
-    """The weights of the run in this folder, which it continues until step `last`. It saves after every step."""
+def steps_of(learner: Learner, stream: Batches, run: Run) -> dict[str, Tensor]:
+    """The weights after all steps. Nothing is saved."""
+    training = Training(FABRIC, learner, stream, run, STEPS, seed=5)
+    for _ in range(STEPS):
+        training.step()
+    return state_of(learner)
+
+
+def state_of(learner: Learner) -> dict[str, Tensor]:
+    """Copies of the real numbers in the state of a learner."""
+    found = learner.state_dict().items()
+    return {key: x.clone() for key, x in found if isinstance(x, Tensor) and x.is_floating_point()}
+
+
+def difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    """The largest difference of two states."""
+    return max(float((a[key] - b[key]).abs().max()) for key in a if a[key].numel())
+
+
+def saved_run(name: str, task: Task, folder: Path, processes: Processes, last: int = STEPS) -> dict[str, Tensor]:
+    """The weights of the run in this folder, started or continued until it has `last` steps and is interrupted."""
     learner = build(name, task)
     if processes.size > 1:
         learner.divide(processes)
-    run, stream = Run(folder, processes), BreakingStream(name, task)
-    stream.at = last
+    run, schedule = Run(folder, processes), Schedule(STEPS, log_every=1, evaluate_every=STEPS, save_every=1)
     processes.from_first(lambda: run.start({}))
-    often = 1 if last < STEPS else STEPS
-    schedule = Schedule(steps=STEPS, log_every=often, evaluate_every=STEPS, save_every=often)
-    fabric = make_fabric("cpu", "fp32")
+    stream = BreakingStream(name, task)
+    stream.last = last
     try:
-        training_loop(fabric, learner, stream, run, schedule=schedule, seed=5, evaluate=dict, quiet=True)
+        training_loop(FABRIC, learner, stream, run, schedule=schedule, seed=5, evaluate=dict, quiet=True)
     except ConnectionAbortedError:
-        run.release()
-    return {key: value.clone() for key, value in learner.state_dict().items() if isinstance(value, Tensor)}
+        pass
+    run.release()
+    return state_of(learner)
 
 
-def main(folder: Path, count: int, last: int, *names: str) -> None:
-    """Trains the learners of these names."""
-    processes = start_processes(count, "cpu", BATCH)
-    task = small_task()
-    for name in names:
-        torch.save(train(name, task, folder / name, processes, last), folder / name / f"weights-{processes.rank}.pt")
+class BreakingStream(DoubleStream):
+    """A stream that breaks off after some steps, as a power cut would."""
 
+    last = STEPS
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+    def batch(self, step: int) -> Batch:
+        if step == self.last:
+            raise ConnectionAbortedError("the power is gone")
+        return super().batch(step)
