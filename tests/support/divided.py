@@ -1,6 +1,7 @@
 """Every learner for a few steps in double precision, in one process or several: for tests that they are equal."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from tcm.data.stream import Stream, Strong
 from tcm.data.strong_views import SMALL_IMAGES
 from tcm.data.task import DataConfig, Task, load_task
 from tcm.mechanisms.train import FORMS as MECHANISMS
-from tcm.mechanisms.train import bank_config
+from tcm.mechanisms.train import Form, bank_config
 from tcm.methods import METHODS
 from tcm.methods.method import Method, MethodConfig, Problem, TargetImages, TaskFeatures
 from tcm.nn.backbone import BackboneConfig
@@ -41,7 +42,7 @@ METHOD_FORMS: dict[str, Callable[[], MethodConfig]] = {
     "a2lp frozen": lambda: replace(SMALL["a2lp"](), frozen=True),  # pyright: ignore
     "tcm in two rounds": lambda: replace(SMALL["tcm"](), rounds=2),  # pyright: ignore
 }
-MECHANISM_FORMS = {f"mechanisms {form}": form for form in MECHANISMS}
+MECHANISM_FORMS: dict[str, Form] = {f"mechanisms {form}": form for form in MECHANISMS}
 ALL = [*METHOD_FORMS, *MECHANISM_FORMS]
 
 
@@ -121,7 +122,8 @@ class PartStream(DoubleStream):
 
     def batch(self, step: int) -> Batch:
         source, labels, target, *_ = super().batch(step)
-        return Batch(*map(self.processes.own, (source, labels, target)))
+        own = self.processes.own
+        return Batch(own(source), own(labels), own(target))
 
 
 def steps_of(learner: Learner, stream: Batches, run: Run) -> dict[str, Tensor]:
@@ -152,10 +154,8 @@ def saved_run(name: str, task: Task, folder: Path, processes: Processes, last: i
     processes.from_first(lambda: run.start({}))
     stream = BreakingStream(name, task)
     stream.last = last
-    try:
+    with suppress(ConnectionAbortedError):
         training_loop(FABRIC, learner, stream, run, schedule=schedule, seed=5, evaluate=dict, quiet=True)
-    except ConnectionAbortedError:
-        pass
     run.release()
     return state_of(learner)
 

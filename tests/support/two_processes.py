@@ -94,7 +94,8 @@ def against_one(
     alone = build(name, task)
     start = state_of(alone)
     expected = steps_of(alone, DoubleStream(name, task), Run(folder))
-    return {"difference": difference(found, expected), "processes agree": sums[0] == sums[1], "change": difference(expected, start)}
+    change = difference(expected, start)
+    return {"difference": difference(found, expected), "processes agree": sums[0] == sums[1], "change": change}
 
 
 def gathered_objects(own: Any, processes: Processes) -> list[Any]:
@@ -220,8 +221,8 @@ def forked(count: int, work: Callable[[Processes], Any], file: Path) -> None:
     """Calls `work` in forks of this process, and writes what it returns in the first of them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
-    os.environ |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    os.environ |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "GLOO_SOCKET_IFNAME": "lo"}
     children = []
     for rank in range(count):
         if (child := os.fork()) == 0:

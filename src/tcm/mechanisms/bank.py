@@ -126,10 +126,7 @@ class MechanismBank(MechanismNetworks, Learner):
         """One step of the mechanisms, each on the images assigned to it, then one step of the critics."""
         images: dict[Side, Tensor] = {"source": 2 * batch.source - 1, "target": 2 * batch.target - 1}
         self.critics.requires_grad_(False)
-        found: dict[Side, Scored] = {
-            side: self.all_scored(images[side], side)
-            for side in SIDES
-        }
+        found: dict[Side, Scored] = {side: self.all_scored(images[side], side) for side in SIDES}
         winner: dict[Side, Tensor] = {side: winners(found[side].losses) for side in SIDES}
         self.past_warmup = self.after_warmup(progress)
         self.count_wins(winner, batch.labels)

@@ -5,6 +5,8 @@ gathered. What comes after the network sees the whole batch in every process, so
 are exact, and their gradients need no exchange. Batch normalisation takes its statistics over all parts.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -80,10 +82,12 @@ def sum_over_processes(own: Tensor) -> Tensor:
 class GlobalBatchNorm(_BatchNorm):
     """Batch normalisation with the statistics of all processes. PyTorch's own works on GPUs only."""
 
+    after: Callable[[Tensor], Tensor] | None = None  # an activation that the layer includes
+
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input [batch, channels, ...], followed by the activation if the layer includes one."""
         found = self.normalised(input) if self.training or self.running_mean is None else super().forward(input)
-        return self.act(self.drop(found)) if hasattr(self, "act") else found
+        return found if self.after is None else self.after(found)
 
     def normalised(self, input: Tensor) -> Tensor:
         """The input, normalised with the mean and the variance of the whole batch. Updates the running statistics."""
@@ -132,6 +136,7 @@ def _global_norm(layer: _BatchNorm) -> GlobalBatchNorm:
     new._parameters, new._buffers = layer._parameters, layer._buffers
     if hasattr(layer, "act"):  # timm's layers with an activation
         new.drop, new.act = layer.drop, layer.act
+        new.after = lambda found: layer.act(layer.drop(found))  # pyright: ignore[reportCallIssue]
     return new.train(layer.training)
 
 
@@ -139,7 +144,7 @@ def divide_batches(network: nn.Module, rank: int, size: int) -> None:
     """Makes the network compute each batch together with the other processes: every process calls it with the whole
     batch and gets the features of the whole batch. Gradients of its parameters are sums over all processes."""
     if next(network.parameters()).is_cuda:
-        from timm.layers import convert_sync_batchnorm  # PyTorch's, also for layers with an activation
+        from timm.layers.norm_act import convert_sync_batchnorm  # PyTorch's, also for layers with an activation
 
         convert_sync_batchnorm(network)
     else:

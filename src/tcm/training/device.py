@@ -97,7 +97,7 @@ def inference_on(device: str, precision: str, gpu: int = 0) -> Inference:
 def make_fabric(device: str, precision: str, gpu: int = 0) -> Fabric:
     """Lightning Fabric on this device, in this precision, for training; `gpu` is the number of the GPU."""
     from lightning_fabric import Fabric  # imported here: it takes as long as PyTorch itself
-    from lightning_fabric.plugins.environments import LightningEnvironment
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
     accelerator, precision = resolved_device(device, precision)
     torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")

@@ -99,7 +99,7 @@ def external_world() -> World | None:
         return World(*places, where)
     # Only srun sets this variable. A batch script without srun is one process, whatever it asked for.
     if number("SLURM_STEP_NUM_TASKS") > 1:
-        from lightning_fabric.plugins.environments import SLURMEnvironment
+        from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 
         size, nodes = number("SLURM_STEP_NUM_TASKS"), number("SLURM_STEP_NUM_NODES", number("SLURM_NNODES"))
         names = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_NODELIST"]
@@ -137,9 +137,9 @@ def joined(world: World, on_gpu: bool) -> Processes:
     """The processes of the run, when all of them are there."""
     if on_gpu:
         torch.cuda.set_device(world.local_rank)
-    places = {"rank": world.rank, "world_size": world.size}
+    backend = "nccl" if on_gpu else "gloo"
     try:
-        dist.init_process_group("nccl" if on_gpu else "gloo", world.address, TIMEOUT, **places)
+        dist.init_process_group(backend, world.address, TIMEOUT, rank=world.rank, world_size=world.size)
         group = dist.new_group(backend="gloo", timeout=TIMEOUT) if on_gpu else dist.group.WORLD
     except (RuntimeError, ValueError) as error:
         found = f"the {world.size} processes of this run could not connect at {world.address}"

@@ -69,7 +69,9 @@ def training_loop(
     processes = run.processes
     with run.released_on_error(), processes.explain_loss(f"{run.folder} holds the last checkpoint"):
         training = Training(fabric, learner, stream, run, schedule.steps, seed)
-        progress = ProgressDisplay(title, schedule.steps, unit="step", done=training.done, quiet=quiet or not processes.first)
+        progress = ProgressDisplay(
+            title, schedule.steps, unit="step", done=training.done, quiet=quiet or not processes.first
+        )
         with stop_requests() as stop, progress as display:
             while training.done < schedule.steps:
                 training.step()
