@@ -8,6 +8,7 @@ places in the variables that torchrun sets.
 
 import json
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -34,11 +35,17 @@ from support.divided import (
     state_of,
     steps_of,
 )
-from tcm.data.task import Task
-from tcm.errors import InputError
+from tcm.data.task import DataConfig, Task
+from tcm.errors import InputError, Interrupted
+from tcm.mechanisms.bank import BankConfig
+from tcm.mechanisms.load import TrainedMechanisms
+from tcm.mechanisms.train import KIND, MechanismsConfig
+from tcm.mechanisms.transport import counterfactuals, transport
+from tcm.nn.critic import CriticConfig
 from tcm.nn.divided import divide_batches, gathered_rows, sum_over_processes, summed
+from tcm.nn.generator import GeneratorConfig
 from tcm.training.launch import start_processes
-from tcm.training.processes import ALONE, Processes
+from tcm.training.processes import ALONE, Processes, current_processes
 from tcm.training.run_folder import Run
 
 RESUMED = ("tcm in two rounds", "shot", "mechanisms paper")
@@ -56,6 +63,7 @@ def compare(folder: Path, processes: Processes) -> dict[str, Any]:
         "norms": {kind: norm(kind, processes) for kind in ("plain", "cumulative")},
         "noise": noise(processes),
         "errors": errors(processes),
+        "transport": transported(task, folder),
     }
 
 
@@ -217,6 +225,38 @@ def finish(folder: Path, processes: Processes) -> dict[str, float]:
     return found
 
 
+def transport_into(out: str, task: Task, folder: Path) -> None:
+    torch.manual_seed(0)
+    generator, critic = GeneratorConfig(2, 1, 1, kernel=3), CriticConfig(4, 1)
+    bank = BankConfig(generator=generator, critic=critic)
+    config = MechanismsConfig(data=DataConfig(benchmark="digits"), k=2, steps=1, bank=bank).resolved()
+    trained = TrainedMechanisms(config, bank.build(2, 32, 1, 10).eval())
+    run = Run(folder / "mechanisms", current_processes())
+    run.folder.mkdir(exist_ok=True)
+    run.save_model(trained.bank.weights(), {"kind": KIND, "k": 2, "classes": task.source.classes})
+    current_processes().largest(0)  # the file is there
+    transport(run.folder, folder / out, batch=8, device="cpu", quiet=True, task=task, trained=trained)
+
+
+def transported(task: Task, folder: Path) -> list[str]:
+    """Transports everything, and then again until the second process is told to stop; what each process says then."""
+    transport_into("whole", task, folder)
+    calls = []
+
+    def told_to_stop(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 3 and not current_processes().first:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return counterfactuals(*arguments)
+
+    try:
+        with patch("tcm.mechanisms.transport.counterfactuals", told_to_stop):
+            transport_into("stopped", task, folder)
+    except Interrupted as stopped:
+        return gathered_objects(str(stopped), current_processes())
+    return []
+
+
 def forked(count: int, work: Callable[[Processes], Any], file: Path) -> None:
     """Calls `work` in forks of this process, and writes what it returns in the first of them."""
     with socket.socket() as free:
@@ -246,6 +286,10 @@ def main(folder: Path) -> None:
     forked(2, partial(compare, folder), folder / "2.json")
     forked(4, partial(finish, folder), folder / "4.json")
     (folder / "1.json").write_text(json.dumps(finish(folder, ALONE)))
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        del os.environ[name]
+    for out in ("stopped", "alone"):
+        transport_into(out, small_task(), folder)
 
 
 if __name__ == "__main__":

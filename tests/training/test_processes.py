@@ -36,7 +36,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, str(SUPPORT / "two_processes.py"), str(folder)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
-    return {number: json.loads((folder / f"{number}.json").read_text()) for number in ("1", "2", "4")}
+    found = {number: json.loads((folder / f"{number}.json").read_text()) for number in ("1", "2", "4")}
+    return {**found, "folder": folder}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -79,6 +80,15 @@ def test_an_error_in_one_process_is_raised_in_all(found: dict[str, Any]):
     assert given["together 0"] == [own, own]
     assert given["together 1"] == [f"process 1: {own}", own]
     assert len(set(given["from first"])) == 1
+
+
+def test_processes_write_the_counterfactuals_together_and_one_completes_them(found: dict[str, Any]):
+    first, second = found["2"]["transport"]
+    assert first == second
+    assert "stopped at image 48 of" in first  # three batches of 8 by each process
+    for name in (f"{side}/{array}.npy" for side in ("source", "target") for array in ("images", "winner", "losses")):
+        whole, stopped, alone = ((found["folder"] / out / name).read_bytes() for out in ("whole", "stopped", "alone"))
+        assert whole == stopped == alone, name
 
 
 @pytest.mark.parametrize(("size", "count"), [(2, 7), (3, 7), (4, 4), (2, 0)])

@@ -133,7 +133,7 @@ def train_classifier(
         title=f"{name} {task.source.name} → {task.target.name}",
         quiet=quiet,
     )
-    with processes.explain_loss(f"{run.folder} holds the last checkpoint"):
+    with processes.explain_loss():
         predictions = evaluator.last_predictions()
         processes.from_first(lambda: write_results(run, name, setup, predictions))
     return True

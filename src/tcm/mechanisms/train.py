@@ -152,8 +152,7 @@ def train_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, t
     settings = to_json(config, names_only=True)
     about = {"kind": KIND, "config": settings, "k": bank.k, "domains": domains, "classes": list(classes)}
     # The saved mechanisms are numbered from 0. `numbers` are their numbers in the metrics, from before any was dropped.
-    with processes.explain_loss(f"{run.folder} holds the last checkpoint"):
-        processes.from_first(lambda: run.save_model(bank.weights(), {**about, "numbers": bank.active}))
+    processes.from_first(lambda: run.save_model(bank.weights(), {**about, "numbers": bank.active}))
     return True
 
 

@@ -96,8 +96,7 @@ def transport(
             return False
         if fabric.device.type == "cuda" and generator_passes(bank, sum(map(len, task))) >= WORTH_COMPILING:
             bank.accelerate()
-        with processes.explain_loss(f"{out} holds what is done"):
-            _transport_all(fabric, bank, task, writers, out, quiet)
+        _transport_all(fabric, bank, task, writers, out, quiet)
     return True
 
 

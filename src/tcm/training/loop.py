@@ -67,7 +67,7 @@ def training_loop(
 ) -> None:
     """Trains until `schedule.steps`, from where the run stopped. Batch, noise and rate depend on the step alone."""
     processes = run.processes
-    with run.released_on_error(), processes.explain_loss(f"{run.folder} holds the last checkpoint"):
+    with run.released_on_error(), processes.explain_loss():
         training = Training(fabric, learner, stream, run, schedule.steps, seed)
         progress = ProgressDisplay(
             title, schedule.steps, unit="step", done=training.done, quiet=quiet or not processes.first

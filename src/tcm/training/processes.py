@@ -43,7 +43,8 @@ class Processes:
         if self.size == 1:
             return number
         found = torch.tensor(number)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
+        with self.explain_loss():
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
         return int(found)
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
@@ -68,7 +69,8 @@ class Processes:
             if self.first:
                 found = [make()]
         given: list[Any] = found or [None]
-        dist.broadcast_object_list(given, group=self.group)
+        with self.explain_loss():
+            dist.broadcast_object_list(given, group=self.group)
         return given[0]
 
     def first_then_others(self, make: Callable[[], T]) -> T:
@@ -101,7 +103,8 @@ class Processes:
     def _all(self, own: Any) -> list[Any]:
         found = [own] * self.size
         if self.size > 1:
-            dist.all_gather_object(found, own, group=self.group)
+            with self.explain_loss():
+                dist.all_gather_object(found, own, group=self.group)
         return found
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
@@ -116,15 +119,15 @@ class Processes:
                 tensor.copy_(whole)
 
     @contextmanager
-    def explain_loss(self, saved: str) -> Iterator[None]:
-        """Turns the errors of a process that is gone into an InputError; `saved` says what is not lost."""
+    def explain_loss(self) -> Iterator[None]:
+        """Turns the errors of a process that is gone into an InputError."""
         try:
             yield
         except RuntimeError as error:
             if self.size == 1 or not (isinstance(error, dist.DistError) or any(word in str(error) for word in LOST)):
                 raise
-            found = f"another process of this run has ended, or does not answer; {saved}"
-            lost = InputError(f"{found}: repeat the command to continue")
+            found = "another process of this run has ended, or does not answer"
+            lost = InputError(f"{found}; repeat the command to continue from what was saved last")
             lost.everywhere = True
             raise lost from error
 
