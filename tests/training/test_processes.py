@@ -177,7 +177,7 @@ def test_signals_and_lost_processes_end_a_run_and_one_process_completes_it(tmp_p
     rows, expected = (
         [*map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())] for folder in (out, alone)
     )
-    assert sorted({row["step"] for row in rows}) >= sorted({row["step"] for row in expected})
+    assert {row["step"] for row in rows} >= {row["step"] for row in expected}
     # In single precision rounding decides which units are active, and differences grow from there.
     assert rows[0]["loss/classification"] == pytest.approx(expected[0]["loss/classification"], rel=1e-4)
     assert (out / "model.safetensors").exists()
