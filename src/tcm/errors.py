@@ -17,6 +17,8 @@ class InputError(ValueError):
     command line shows them as its options.
     """
 
+    everywhere = False  # whether all processes of a run raise it, so that one of them reports it
+
     def __init__(self, *parts: str):
         field, reason = ("", *parts) if len(parts) == 1 else parts
         super().__init__(f"`{field}` {reason}" if field else reason)

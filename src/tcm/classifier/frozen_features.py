@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tcm.classifier.evaluate import BATCH, Predictions, run_in_batches
@@ -17,6 +18,7 @@ from tcm.methods.frozen import FrozenMethod
 from tcm.progress import ProgressDisplay
 from tcm.training.device import Compute
 from tcm.training.files import make_folder, write_atomically
+from tcm.training.processes import current_processes
 from tcm.training.run_config import RunConfig
 
 Network = Callable[[Tensor], Tensor]
@@ -60,13 +62,12 @@ def cached_features(
     `how` names all that the features depend on beside the images.
     """
     file = folder / f"{hashlib.blake2b(f'{how} {store.fingerprint}'.encode(), digest_size=16).hexdigest()}.npy"
-    try:
-        found = np.load(file)
-    except (OSError, ValueError, EOFError):  # not there, or damaged
-        found = None
+    found = current_processes().from_first(lambda: read_features(file))
     if found is not None and len(found) == len(store):
         return torch.from_numpy(found).to(fabric.device)
     computed = computed_features(fabric, network, store, crop)
+    if not current_processes().first:
+        return computed
     content = io.BytesIO()
     np.save(content, computed.float().cpu().numpy())
     try:
@@ -77,10 +78,19 @@ def cached_features(
     return computed
 
 
+def read_features(file: Path) -> NDArray[np.float32] | None:
+    """The features in a file of the cache; None if it is not there, or damaged."""
+    try:
+        return np.load(file)
+    except (OSError, ValueError, EOFError):
+        return None
+
+
 def computed_features(fabric: Compute, network: nn.Module, store: ImageStore, crop: int) -> Tensor:
     """The features of a store's images, with a progress display."""
     parts: list[Tensor] = []
-    with ProgressDisplay(f"features of {store.name}", len(store), unit="image") as display:
+    quiet = not current_processes().first
+    with ProgressDisplay(f"features of {store.name}", len(store), unit="image", quiet=quiet) as display:
         for some in store.images.split(SOME):
             parts += run_in_batches(fabric, network, some, crop)
             display.update(sum(map(len, parts)))

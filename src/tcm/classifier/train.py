@@ -110,17 +110,20 @@ def train_classifier(
     require_mechanisms(name, config)
     config = config.resolved()
     fabric, run = open_run(config, out, {"method_name": name})
-    if run.finished:
+    processes = run.processes
+    if processes.from_first(lambda: run.finished):
         return False
+    quiet = quiet or not processes.first
     try:
-        task = task or load_task(config.data, quiet)
-        setup = set_up(config, run, fabric, task, trained, quiet)
+        task = task or processes.first_then_others(lambda: load_task(config.data, quiet))
+        with processes.together():
+            setup = set_up(config, run, fabric, task, trained, quiet)
     except InputError:
         run.undo_start()
         raise
     method = setup.method
     run.write_environment(str(fabric.device))
-    prepare_learner(fabric, method, config)
+    prepare_learner(fabric, method, config, processes)
     evaluator = Evaluator(fabric, setup, config.data.view.crop, quiet)
     training_loop(
         fabric,
@@ -135,10 +138,9 @@ def train_classifier(
         quiet=quiet,
         tracker=Tracker(log, run, {"method_name": name, **to_json(config, names_only=True)}),
     )
-    predictions = evaluator.last_predictions()
-    steps, singular_values = config.schedule.steps, method.singular_values()
-    write_evaluation(run, name, task, predictions, steps, singular_values, setup.held_out)
-    save_classifier(run, name, config, setup)
+    with processes.explain_loss():
+        predictions = evaluator.last_predictions()
+        processes.from_first(lambda: write_results(run, name, setup, predictions))
     return True
 
 
@@ -208,16 +210,20 @@ def judge_mechanisms(
     """
     if not config.method.only_useful_mechanisms:
         return None
-    if run.judgement() is None:
-        network = backbone.eval() if backbone.pretrained else None
-        if network:
-            fabric.to_device(network)
-        total = sum(min(IMAGES, len(store)) for store in task) * (1 + mechanisms.transported[0].shape[1])
-        with ProgressDisplay("judging the mechanisms", total, unit="image", quiet=quiet) as display:
-            made, crop = mechanisms.transported, config.data.view.crop
-            found = measure(fabric, network, task, made, crop, mechanisms.winner, display.update)
-        run.note_judgement(to_json(judged(found)))
-    return from_json(Judgement, run.judgement(), str(run.judgement_file))
+
+    def noted() -> Any:
+        if run.judgement() is None:
+            network = backbone.eval() if backbone.pretrained else None
+            if network:
+                fabric.to_device(network)
+            total = sum(min(IMAGES, len(store)) for store in task) * (1 + mechanisms.transported[0].shape[1])
+            with ProgressDisplay("judging the mechanisms", total, unit="image", quiet=quiet) as display:
+                made, crop = mechanisms.transported, config.data.view.crop
+                found = measure(fabric, network, task, made, crop, mechanisms.winner, display.update)
+            run.note_judgement(to_json(judged(found)))
+        return run.judgement()
+
+    return from_json(Judgement, run.processes.from_first(noted), str(run.judgement_file))
 
 
 class Evaluator:
@@ -272,6 +278,13 @@ def finish_training(fabric: Compute, setup: Setup, crop: int) -> None:
     source = zip(batches(task.source.images), batches(mechanisms.transported[0]), strict=True) if mechanisms else ()
     with fabric.autocast(), uncompiled():
         setup.method.conclude(batches(task.target.images), source)
+
+
+def write_results(run: Run, name: str, setup: Setup, predictions: TaskPredictions) -> None:
+    """Writes the evaluation of a finished training, and then its model."""
+    steps, singular_values = setup.config.schedule.steps, setup.method.singular_values()
+    write_evaluation(run, name, setup.task, predictions, steps, singular_values, setup.held_out)
+    save_classifier(run, name, setup.config, setup)
 
 
 def save_classifier(run: Run, name: str, config: TrainConfig[Any], setup: Setup) -> None:

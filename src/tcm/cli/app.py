@@ -11,7 +11,7 @@ from typing import Any
 from tcm import __version__
 from tcm.cli.help import Command, print_command_help, print_group, print_overview, unknown_command
 from tcm.cli.interrupts import STOPPED, interruptible
-from tcm.cli.messages import warning_printer, with_options
+from tcm.cli.messages import is_first_process, reports, warning_printer, with_options
 from tcm.errors import InputError, Interrupted
 
 HELP = ("-h", "--help", "--help-all")
@@ -148,10 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return PROGRAM_OPTIONS.get(words[0], run_command)(words)
     except InputError as error:
-        print(f"error: {with_options(error)}", file=sys.stderr)
+        if reports(error):
+            print(f"error: {with_options(error)}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(with_options(stopped), file=sys.stderr)
+        if is_first_process():
+            print(with_options(stopped), file=sys.stderr)
         return 128 + stopped.signal_number
     except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         sys.stdout = None

@@ -28,6 +28,7 @@ from tcm.results.formats import FORMATS, Format, terminal
 from tcm.results.store import read_rows
 from tcm.results.table import result_tables
 from tcm.training.files import write_atomically
+from tcm.training.launch import require_one_process
 from tcm.training.tracking import TrackerName
 
 LauncherName = Literal["local", "ray", "slurm"]
@@ -103,6 +104,7 @@ def run_benchmark(
 ) -> int:
     """Runs a suite, writes its tables and report, and prints the table. Returns 1 if a run failed."""
     benchmark = suite_benchmark(benchmark)
+    require_one_process("tcm bench")
     store, finished, failed = run_suite(benchmark, config, settings, out, jobs, quiet, launcher, log)
     for name, reason in failed.items():
         print(f"failed: {name}: {with_options(reason)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tcm.cli.arguments import Log, OptionalInt, OptionalOutput, Output, Quiet
 from tcm.cli.arguments import Run as RunFolder
-from tcm.cli.messages import with_options
+from tcm.cli.messages import is_first_process, with_options
 from tcm.cli.show import print_log
 from tcm.mechanisms.pair import SIDES, Side
 from tcm.mechanisms.quality import Quality, run_quality
@@ -52,7 +52,10 @@ def mechanisms_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
 
 def run_mechanisms(config: MechanismsConfig, out: Path, quiet: bool = False, log: TrackerName | None = None) -> int:
     """Trains the mechanisms, or continues an interrupted run, and prints how often each mechanism wins."""
-    if not train_mechanisms(config, out, quiet, log=log):
+    trained = train_mechanisms(config, out, quiet, log=log)
+    if not is_first_process():
+        return 0
+    if not trained:
         print(f"{out} is finished; nothing to do.")
         return 0
     rows, numbers = Run(out).metrics(), Run(out).about_model()["numbers"]
@@ -100,6 +103,7 @@ def transport(
     out: OptionalOutput = None,
     batch: OptionalInt = None,
     device: Device = "auto",
+    devices: int = 1,
     quiet: Quiet = False,
 ) -> int:
     """Write the counterfactuals of every image of both domains under all mechanisms of a run.
@@ -109,11 +113,15 @@ def transport(
         out: Folder for the counterfactuals. Repeat the command to continue. Default: transported, inside the run.
         batch: Number of images in a pass of the network. Default: as many as fit into memory, at most 256.
         device: Device to compute on; auto: the GPU if there is one.
+        devices: Number of GPUs, or on a CPU of processes, that divide the images.
         quiet: Print only the result, no progress.
     """
     run = mechanisms_run(run)
     out = out or run / "transported"
-    if not transport_run(run, out, batch=batch, device=device, quiet=quiet):
+    transported = transport_run(run, out, batch=batch, device=device, devices=devices, quiet=quiet)
+    if not is_first_process():
+        return 0
+    if not transported:
         print(f"{out} is finished; nothing to do.")
         return 0
     Console().print(wins_table("share of wins", win_shares(out)))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tcm.classifier.train import TrainConfig, train_classifier
 from tcm.cli.arguments import Log, OptionalInt, OptionalOutput, Output, Quiet, SourceFolder, TargetFolder
-from tcm.cli.messages import with_options
+from tcm.cli.messages import is_first_process, with_options
 from tcm.cli.show import print_log, print_remarks, scores_table
 from tcm.data.task import DataConfig
 from tcm.errors import InputError, printable
@@ -23,6 +23,7 @@ from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import PREDICTIONS, fit_pipeline
 from tcm.pipeline.folder import default_out
 from tcm.pipeline.plan import WITH_MECHANISMS, data_for_fit
+from tcm.training.launch import require_one_process
 from tcm.training.run_folder import Run, mechanisms_run, read_json
 from tcm.training.tracking import TrackerName
 
@@ -106,7 +107,10 @@ def train_method(
     name: str, config: TrainConfig[Any], out: Path, quiet: bool = False, log: TrackerName | None = None
 ) -> int:
     """Trains, or continues an interrupted run, and prints the result."""
-    if not train_classifier(name, config, out, quiet, log=log):
+    trained = train_classifier(name, config, out, quiet, log=log)
+    if not is_first_process():
+        return 0
+    if not trained:
         print(f"{out} is finished; nothing to do. tcm report {out} shows it.")
         return 0
     Console().print(scores_table([read_json(out / "evaluation.json")]))
@@ -185,6 +189,7 @@ def fit_folders(
         if not quiet:
             print(with_options(text), file=sys.stderr)
 
+    require_one_process("tcm fit")
     fitted = fit_pipeline(config, out, quiet, probabilities=probabilities, say=say, log=log)
     page = out / "report" / "index.html"
     if fitted.task is not None or not page.exists():

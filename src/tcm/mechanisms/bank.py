@@ -21,6 +21,7 @@ from tcm.nn.cuda_graphs import Recorder
 from tcm.nn.generator import GeneratorConfig
 from tcm.nn.losses import adversarial, critic_error
 from tcm.training.learner import Learner
+from tcm.training.processes import ALONE, Processes
 
 CRITIC_BATCH = 64  # transported images in one pass of a critic
 MOMENTUM = 0.9  # of the moving average of what the mechanisms change
@@ -99,6 +100,7 @@ class MechanismBank(MechanismNetworks, Learner):
         # For how many evaluations in a row each mechanism has been unused.
         self.register_buffer("idle", torch.zeros(k, dtype=torch.int64))
         self.recorder = Recorder()
+        self.processes = ALONE
 
     @torch.no_grad()
     def scored(self, images: Tensor, origin: Side) -> Scored:
@@ -124,10 +126,7 @@ class MechanismBank(MechanismNetworks, Learner):
         """One step of the mechanisms, each on the images assigned to it, then one step of the critics."""
         images: dict[Side, Tensor] = {"source": 2 * batch.source - 1, "target": 2 * batch.target - 1}
         self.critics.requires_grad_(False)
-        found: dict[Side, Scored] = {
-            side: self.recorder(("score", side, *self.active), partial(self.scored, origin=side), images[side])
-            for side in SIDES
-        }
+        found: dict[Side, Scored] = {side: self.all_scored(images[side], side) for side in SIDES}
         winner: dict[Side, Tensor] = {side: winners(found[side].losses) for side in SIDES}
         self.past_warmup = self.after_warmup(progress)
         self.count_wins(winner, batch.labels)
@@ -139,6 +138,12 @@ class MechanismBank(MechanismNetworks, Learner):
         wins = {f"wins/{side}/{n}": share[side][place] for side in SIDES for place, n in enumerate(self.active)}
         names = ("adversarial", "cycle", "identity", *(["overlap"] if self.config.overlap else []))
         return {**dict(zip(names, terms, strict=False)), "critics": critics, **wins}
+
+    def all_scored(self, images: Tensor, side: Side) -> Scored:
+        """`scored` of all images; each process computes a part."""
+        score = partial(self.scored, origin=side)
+        found = self.recorder(("score", side, *self.active), score, self.processes.own(images))
+        return Scored(*(self.processes.gathered(part, len(images)) for part in found))
 
     def after_warmup(self, progress: float) -> bool:
         """Whether the warm-up is over at this progress."""
@@ -189,12 +194,14 @@ class MechanismBank(MechanismNetworks, Learner):
             optimizer.zero_grad(set_to_none=False)
             for row, side in enumerate(SIDES):
                 learn = partial(self.add_mechanism_gradients, number, side)
-                for taken, share in self.chunks(assigned[side][place], images[side]):
+                for taken, share in self.chunks(self.processes.own(assigned[side][place]), images[side]):
                     inputs = images[side][taken], others[side][place][taken], share, weights[row, number]
                     chunk_losses = self.recorder(("learn", number, side), learn, *inputs)
                     losses = losses + chunk_losses * len(images[side]) / counts[side] / len(SIDES)
             if any(assigned[side][place] for side in SIDES):
+                self.processes.sum(gradients_of(self.mechanisms[number]))
                 optimizer.step()
+        self.processes.sum([losses])
         return losses
 
     def add_mechanism_gradients(
@@ -269,17 +276,24 @@ class MechanismBank(MechanismNetworks, Learner):
             pool = self.pools[other]
             assert isinstance(pool, ImagePool)
             shown = pool.exchange(made[origin])
-            learn = partial(self.add_critic_gradients, other)
-            losses.append(self.recorder(("critic", other), learn, images[other], shown))
+            learn = partial(self.add_critic_gradients, other, len(images[other]), len(shown))
+            seen = self.processes.own(images[other]), self.processes.own(shown)
+            losses.append(self.recorder(("critic", other), learn, *seen))
+        self.processes.sum([*gradients_of(self.critics), *losses])
         optimizer.step()
         return losses[0] + losses[1]
 
-    def add_critic_gradients(self, side: Side, real: Tensor, transported: Tensor) -> Tensor:
-        """Adds the gradients of one critic's loss L_d, TCM Eq. (34), and returns the loss."""
+    def add_critic_gradients(
+        self, side: Side, real_count: int, count: int, real: Tensor, transported: Tensor
+    ) -> Tensor:
+        """Adds the gradients of one critic's loss L_d, TCM Eq. (34), and returns the loss.
+
+        The loss is a mean over `real_count` real and `count` transported images, of which these are all or a part.
+        """
         critic, losses = self.critic(side), []
         # In chunks, so that memory does not grow with the number of mechanisms.
-        chunks = [(chunk, 0.0, len(chunk) / len(transported)) for chunk in transported.split(CRITIC_BATCH)]
-        for images, truth, share in [(real, 1.0, 1.0), *chunks]:
+        chunks = [(chunk, 0.0, len(chunk) / count) for chunk in transported.split(CRITIC_BATCH)]
+        for images, truth, share in [(real, 1.0, len(real) / real_count), *chunks]:
             loss = share * critic_error(self.run_network(critic, images), truth)
             add_gradients(loss, critic)
             losses.append(loss.detach())
@@ -309,6 +323,10 @@ class MechanismBank(MechanismNetworks, Learner):
         self.run_network = compiled_network()
         self.recorder.on = next(self.parameters()).is_cuda
 
+    def divide(self, processes: Processes) -> None:
+        """Divides the images that pass through the networks. Winners and pools are those of the whole batch."""
+        self.processes = processes
+
 
 def add_gradients(loss: Tensor, part: nn.Module) -> None:
     """Adds the gradients of the loss to those of the part's parameters, in place, and to no others."""
@@ -316,3 +334,8 @@ def add_gradients(loss: Tensor, part: nn.Module) -> None:
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         assert parameter.grad is not None
         parameter.grad.add_(gradient)
+
+
+def gradients_of(part: nn.Module) -> list[Tensor]:
+    """The gradients of the part's parameters, which are never None."""
+    return [parameter.grad for parameter in part.parameters() if parameter.grad is not None]

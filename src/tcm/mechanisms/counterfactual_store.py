@@ -21,6 +21,7 @@ from tcm.data.store import ImageStore
 from tcm.errors import InputError, printable
 from tcm.training.fence import Fence
 from tcm.training.files import holds_files, make_folder, write_atomically
+from tcm.training.processes import ALONE, Processes
 
 FORMAT = 1  # with another number, older folders are refused
 
@@ -133,12 +134,16 @@ def read_index(folder: Path) -> tuple[CounterfactualIndex | None, int | None]:
 class CounterfactualWriter:
     """Writes the rows of a folder in order, from where an earlier process stopped. In the end, call `close`.
 
-    `fence` is taken before the first write: after another process has taken it, nothing more is written.
+    `fence` is taken before the first write: after another process has taken it, nothing more is written. Several
+    processes may write together: each opens the folder after the first has, and writes rows of its own. Only the first
+    notes how many are done, and has the fence.
     """
 
-    def __init__(self, folder: Path, index: CounterfactualIndex, fence: Fence | None = None):
+    def __init__(
+        self, folder: Path, index: CounterfactualIndex, fence: Fence | None = None, processes: Processes = ALONE
+    ):
         self.folder, self.index, self.done, self.finished = folder, index, 0, False
-        self.fence = fence
+        self.fence, self.processes = fence, processes
         self._columns: list[_Column] = []
         found, done = read_index(folder)
         foreign = found.mismatch(asdict(index)) if found else None
@@ -150,9 +155,13 @@ class CounterfactualWriter:
         self.finished = found is not None and done is None
         if self.finished:
             self.done = index.images
-            (folder / "progress.json").unlink(missing_ok=True)
+            if processes.first:
+                (folder / "progress.json").unlink(missing_ok=True)
             return
         self.done = done or 0
+        if not processes.first and found is None:
+            remedy = "give an `out` that all machines share"
+            raise InputError(f"{printable(folder)} was made by the first process and is not here; {remedy}")
         self._open(is_new=found is None)
 
     def _open(self, is_new: bool) -> None:
@@ -175,26 +184,34 @@ class CounterfactualWriter:
     def append(self, first: int, images: np.ndarray, winner: np.ndarray, losses: np.ndarray) -> None:
         """Writes the rows of the next images, from number `first`. They count as done after `save`."""
         assert first == self.done, "rows come in order, and none follow rows that could not be written"
+        self.write(first, images, winner, losses)
+        self.done += len(images)
+
+    def write(self, first: int, images: np.ndarray, winner: np.ndarray, losses: np.ndarray) -> None:
+        """Writes the rows of images from number `first`, in any order; set `done` when none before it are missing."""
         self._require_held()
         try:
             for column, rows in zip(self._columns, (images, winner, losses), strict=True):
-                column.write(self.done, rows)
+                column.write(first, rows)
         except OSError as error:
             remedy = "free some space and repeat the command to continue"
             raise InputError(f"{printable(self.folder)} could not be written ({error.strerror}); {remedy}") from error
-        self.done += len(images)
 
     def save(self) -> None:
         """Makes the rows so far permanent: a process that is killed later does not lose them."""
-        self._require_held()
-        for column in self._columns:
-            os.fsync(column.file.fileno())
-        self._write_progress()
+        with self.processes.together():  # all rows are on the disk before they are counted
+            self._require_held()
+            for column in self._columns:
+                os.fsync(column.file.fileno())
+        if self.processes.first:
+            self._write_progress()
 
     def finish(self) -> None:
         """Completes the folder."""
         assert self.done == self.index.images
         self.save()
+        if not self.processes.first:
+            return
         write_atomically(self.folder / "index.json", json.dumps(asdict(self.index), indent=2).encode())
         (self.folder / "progress.json").unlink()
 

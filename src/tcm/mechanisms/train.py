@@ -120,28 +120,32 @@ def train_mechanisms(
     require_tracker(log)
     config = config.resolved()
     fabric, run = open_run(config, out, {"kind": KIND})
-    if run.finished:
+    processes = run.processes
+    if processes.from_first(lambda: run.finished):
         return False
+    quiet = quiet or not processes.first
     try:
-        require_room(config, free_memory(fabric.device))
-        network = config.watch.build(config.backbone, config.data)
-        task = task or load_task(config.data, quiet)
-        run.require_inputs([store.fingerprint for store in task])
-        stream = open_stream(config, task, fabric)
-        torch.manual_seed(derived_seed(config.seed, "weights"))
-        classes = task.source.classes
-        bank = config.bank.build(config.initial_k, config.data.view.crop, config.schedule.steps, len(classes))
+        with processes.together():
+            require_room(config, free_memory(fabric.device))
+            network = config.watch.build(config.backbone, config.data) if processes.first else None
+        task = task or processes.first_then_others(lambda: load_task(config.data, quiet))
+        with processes.together():
+            run.require_inputs([store.fingerprint for store in task])
+            stream = open_stream(config, task, fabric)
+            torch.manual_seed(derived_seed(config.seed, "weights"))
+            classes = task.source.classes
+            bank = config.bank.build(config.initial_k, config.data.view.crop, config.schedule.steps, len(classes))
     except InputError:
         run.undo_start()
         raise
     run.write_environment(str(fabric.device))
-    prepare_learner(fabric, bank, config)
+    prepare_learner(fabric, bank, config, processes)
     title = f"mechanisms {task.source.name} ↔ {task.target.name}"
     usage = UsageCounter(bank, classes, drops=config.k == "auto")
     watch = Watch(fabric, bank, network, task, config.data.view.crop, config.watch.images) if network else dict
 
     def evaluate() -> dict[str, float]:
-        return {**watch(), **usage()}  # the usage may drop mechanisms
+        return {**processes.from_first(watch), **usage()}  # the usage may drop mechanisms
 
     settings = to_json(config, names_only=True)
     training_loop(
@@ -160,7 +164,7 @@ def train_mechanisms(
     domains = [store.name for store in task]
     about = {"kind": KIND, "config": settings, "k": bank.k, "domains": domains, "classes": list(classes)}
     # The saved mechanisms are numbered from 0. `numbers` are their numbers in the metrics, from before any was dropped.
-    run.save_model(bank.weights(), {**about, "numbers": bank.active})
+    processes.from_first(lambda: run.save_model(bank.weights(), {**about, "numbers": bank.active}))
     return True
 
 

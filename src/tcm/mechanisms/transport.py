@@ -28,6 +28,7 @@ from tcm.progress import ProgressDisplay
 from tcm.training.device import Compute, inference_on
 from tcm.training.fence import Fence
 from tcm.training.files import lock, make_folder
+from tcm.training.launch import start_processes
 from tcm.training.run_folder import Run
 from tcm.training.stop_requests import StopRequest, stop_requests
 
@@ -59,26 +60,41 @@ def transport(
     *,
     batch: int | None = None,
     device: str = "auto",
+    devices: int = 1,
     quiet: bool = False,
     task: Task | None = None,
     trained: TrainedMechanisms | None = None,
 ) -> bool:
     """Transports both domains of a finished run into `out`/source and `out`/target, or resumes an earlier call.
 
-    False if they were finished already. `out` is by default the folder "transported" inside the run. `task` and
-    `trained` are the images and the mechanisms of the run, if they are loaded already.
+    False if they were finished already. `out` is by default the folder "transported" inside the run. `devices`
+    processes divide the images. `task` and `trained` are the images and the mechanisms of the run, if they are loaded
+    already.
     """
     if batch is not None and batch < 1:
         raise InputError("batch", f"is {batch}; give 1 or more")
-    fabric, config, bank, task = open_for_transport(folder, device, quiet, task, trained)
+    processes = start_processes(devices, device)
+    quiet = quiet or not processes.first
+    fabric, config, bank, task = processes.first_then_others(
+        lambda: open_for_transport(folder, device, quiet, task, trained, processes.local_rank)
+    )
     out = out or folder / "transported"
-    make_folder(out)
-    with lock(out), ExitStack() as files:
-        fence, writers = Fence(out), dict[Side, CounterfactualWriter]()
-        for side, store, other in zip(SIDES, task, reversed(task), strict=True):
+    with ExitStack() as files:
+
+        def writer(side: Side, store: ImageStore, other: ImageStore, fence: Fence | None) -> CounterfactualWriter:
             fitting = transport_batch_size(config.bank.generator, store.size, fabric.device)
             index = _index(folder, out / side, store, other.name, bank.k, batch, fitting)
-            writers[side] = files.enter_context(closing(CounterfactualWriter(out / side, index, fence)))
+            return files.enter_context(closing(CounterfactualWriter(out / side, index, fence, processes)))
+
+        def opened() -> dict[Side, CounterfactualWriter]:
+            fence = None
+            if processes.first:
+                make_folder(out)
+                files.enter_context(lock(out))
+                fence = Fence(out)
+            return {side: writer(side, *stores, fence) for side, stores in zip(SIDES, (task, task[::-1]), strict=True)}
+
+        writers = processes.first_then_others(opened)
         if all(writer.finished for writer in writers.values()):
             return False
         if fabric.device.type == "cuda" and generator_passes(bank, sum(map(len, task))) >= WORTH_COMPILING:
@@ -111,10 +127,11 @@ def open_for_transport(
     quiet: bool = False,
     task: Task | None = None,
     trained: TrainedMechanisms | None = None,
+    gpu: int = 0,
 ) -> TransportSetup:
-    """A finished run, ready to transport its images; an error if it cannot."""
+    """A finished run, ready to transport its images; an error if it cannot. `gpu` is the number of the GPU."""
     config, bank = trained or load_mechanisms(folder)
-    fabric = inference_on(device, config.precision)
+    fabric = inference_on(device, config.precision, gpu)
     task = task or load_task(config.data, quiet)
     require_transportable(folder, config, task)
     fabric.to_device(bank)
@@ -183,10 +200,43 @@ def _transport_all(
         for store, (origin, writer) in zip(task, writers.items(), strict=True):
             if not writer.finished:
                 make = partial(counterfactuals, fabric, bank, origin)
-                _transport_domain(writer, store.images, fabric.device, make, stop, lambda: display.update(done()))
-            if stop.requested and done() < total:
+                transport_domain = _transport_domain if writer.processes.size == 1 else _transport_divided
+                transport_domain(writer, store.images, fabric.device, make, stop, lambda: display.update(done()))
+            stopping = writer.processes.largest(stop.number)
+            if stopping and done() < total:
                 found = f"stopped at image {done()} of {total}, saved in {out}"
-                raise Interrupted(f"{found}; repeat the command to continue", stop.number)
+                raise Interrupted(f"{found}; repeat the command to continue", stopping)
+
+
+def _transport_divided(
+    writer: CounterfactualWriter,
+    images: Tensor,
+    device: torch.device,
+    make: Callable[[Tensor], TransportedBatch],
+    stop: StopRequest,
+    show: Callable[[], None],
+) -> None:
+    """Transports one domain together with other processes, each of which has one batch of every round."""
+    processes, batch, saved = writer.processes, writer.index.batch, time.monotonic()
+    starts = range(writer.done, len(images), batch)
+    for first in range(0, len(starts), processes.size):
+        turn = starts[first : first + processes.size]
+        with processes.together(), explain_out_of_memory(f"`batch` {batch}", "repeat the command with a smaller one"):
+            for start in turn[processes.rank : processes.rank + 1]:
+                pixels = images[start : start + batch].to(device)
+                made = make(padded_batch(pixels, batch)) if pixels.is_cuda else make(pixels)
+                writer.write(start, *(part[: len(pixels)].cpu().numpy() for part in made))
+        writer.done = min(turn[-1] + batch, len(images))
+        show()
+        if processes.largest(int(time.monotonic() - saved > SAVE_EVERY)):
+            writer.save()
+            saved = time.monotonic()
+        if processes.largest(stop.number):
+            break
+    if writer.done == len(images):
+        writer.finish()
+    else:
+        writer.save()
 
 
 def _transport_domain(

@@ -13,10 +13,12 @@ from torch.optim import SGD, Optimizer
 from tcm.data.batch import Batch
 from tcm.errors import InputError
 from tcm.nn.backbone import Backbone
+from tcm.nn.divided import divide_batches
 from tcm.nn.generator import FrozenGenerators
 from tcm.nn.heads import bottleneck, classifier
 from tcm.nn.schedules import inverse_decay
 from tcm.training.learner import Learner
+from tcm.training.processes import Processes
 
 RecipeName = Literal["common", "authors"]
 
@@ -263,3 +265,7 @@ class Method(Learner):
         on_gpu = next(self.parameters()).is_cuda
         # "reduce-overhead" replays a CUDA graph: a fast GPU otherwise waits for the kernels to be launched one by one.
         self.backbone.compile(mode="reduce-overhead" if on_gpu else None)
+
+    def divide(self, processes: Processes) -> None:
+        """Divides the images that pass through the backbone. All that follows it sees the whole batch everywhere."""
+        divide_batches(self.backbone, processes.rank, processes.size)

@@ -87,16 +87,17 @@ def resolved_device(device: str, precision: str) -> tuple[Accelerator, Literal["
     return accelerator, "bf16" if precision == "bf16" else "fp32"
 
 
-def inference_on(device: str, precision: str) -> Inference:
-    """This device and precision, for what trains nothing."""
+def inference_on(device: str, precision: str, gpu: int = 0) -> Inference:
+    """This device and precision, for what trains nothing; `gpu` is the number of the GPU."""
     accelerator, precision = resolved_device(device, precision)
     torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
-    return Inference(torch.device("cuda:0" if accelerator == "cuda" else accelerator), precision)
+    return Inference(torch.device(f"cuda:{gpu}" if accelerator == "cuda" else accelerator), precision)
 
 
-def make_fabric(device: str, precision: str) -> Fabric:
-    """Lightning Fabric on this device, in this precision, for training."""
+def make_fabric(device: str, precision: str, gpu: int = 0) -> Fabric:
+    """Lightning Fabric on this device, in this precision, for training; `gpu` is the number of the GPU."""
     from lightning_fabric import Fabric  # imported here: it takes as long as PyTorch itself
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
     accelerator, precision = resolved_device(device, precision)
     torch.set_float32_matmul_precision("high" if accelerator == "cuda" else "highest")
@@ -104,7 +105,12 @@ def make_fabric(device: str, precision: str) -> Fabric:
         # Fabric warns of hardware that is deliberately not used, and of the precision that was asked for.
         warnings.simplefilter("ignore")
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        return Fabric(accelerator=accelerator, devices=1, precision="bf16-mixed" if precision == "bf16" else "32-true")
+        return Fabric(
+            accelerator=accelerator,
+            devices=[gpu] if accelerator == "cuda" else 1,
+            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            plugins=LightningEnvironment(),  # one device: other processes are no matter of Fabric's
+        )
 
 
 def uncompiled() -> AbstractContextManager[Any]:

@@ -12,7 +12,9 @@ def diverged(run: Run, learner: Learner, found: str) -> InputError:
     """The error that ends a run with numbers that are not finite."""
     state = f"{run.state_file} holds the last good state" if run.state_file.exists() else "nothing was saved yet"
     rates = " or ".join(f"`{field}`" for field in learner.lr_fields)
-    return InputError(f"{found}; {state}; lower {rates} in a new `out`, or find broken images with tcm data check")
+    error = InputError(f"{found}; {state}; lower {rates} in a new `out`, or find broken images with tcm data check")
+    error.everywhere = True  # losses and weights are the same in all processes
+    return error
 
 
 def require_finite_weights(run: Run, step: int, learner: Learner) -> None:

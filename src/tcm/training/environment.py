@@ -15,8 +15,8 @@ import torch
 from tcm import __version__
 
 
-def environment(device: str) -> dict[str, Any]:
-    """Versions, commit, device and command of this process."""
+def environment(device: str, processes: int = 1) -> dict[str, Any]:
+    """Versions, commit, device and command of this process, and with how many `processes` it trains."""
     packages = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn")
     name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or platform.machine()
     return {
@@ -29,6 +29,7 @@ def environment(device: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": device,
         "device_name": name,
+        "processes": processes,
         "threads": torch.get_num_threads(),
     }
 

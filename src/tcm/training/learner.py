@@ -1,4 +1,4 @@
-"""What the training loop needs of a model: four methods."""
+"""What the training loop needs of a model: four methods, and a fifth for runs on several processes."""
 
 from abc import ABC, abstractmethod
 
@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
+from tcm.training.processes import Processes
 
 
 class Learner(nn.Module, ABC):
@@ -29,3 +30,9 @@ class Learner(nn.Module, ABC):
     @abstractmethod
     def accelerate(self) -> None:
         """Compiles the networks, for a long run."""
+
+    def divide(self, processes: Processes) -> None:
+        """Divides the work of a step among the processes of a run. Each of them gets the whole batch.
+
+        By default every process does all of it, which takes as long as with one.
+        """

@@ -1,12 +1,13 @@
 """training_loop(): the one training loop. It knows only the four methods of `Learner`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
@@ -70,28 +71,31 @@ def training_loop(
     images: Callable[[], dict[str, NDArray[np.uint8]]] = dict,  # for the tracker, at each evaluation
 ) -> None:
     """Trains until `schedule.steps`, from where the run stopped. Batch, noise and rate depend on the step alone."""
+    processes = run.processes
     tracker = tracker or Tracker(None, run, {})
-    with run.released_on_error():
+    with run.released_on_error(), processes.explain_loss():
         training = Training(fabric, learner, stream, run, schedule.steps, seed, tracker)
+        quiet = quiet or not processes.first
         with tracker.opened(), stop_requests() as stop:
             progress = ProgressDisplay(title, schedule.steps, unit="step", done=training.done, quiet=quiet)
             with progress as display:
                 while training.done < schedule.steps:
                     training.step()
                     done = training.done
-                    if not schedule.logs_at(done) and not stop.requested:
+                    # Whether to stop is decided by all processes together, at the same step.
+                    if not schedule.logs_at(done) and not processes.largest(stop.number):
                         display.update(done)
                         continue
                     display.update(done, describe(training.log_losses()))
                     if schedule.evaluates_at(done):
                         training.evaluate(evaluate, conclude, images)
-                    stopping = stop.requested  # read once: the message below is only true if the state was saved
+                    stopping = processes.largest(stop.number)  # read once: the message is only true if it was saved
                     if stopping or schedule.saves_at(done):
                         training.save()
                     training.meter.reset()
                     if stopping and done < schedule.steps:
                         saved = f"stopped at step {done} of {schedule.steps}, saved in {run.folder}"
-                        raise Interrupted(f"{saved}; repeat the command to continue", stop.number)
+                        raise Interrupted(f"{saved}; repeat the command to continue", stopping)
 
 
 class Training:
@@ -166,14 +170,25 @@ class Training:
     def save(self) -> None:
         """Writes the state that `restore` reads."""
         require_finite_weights(self.run, self.done, self.learner)
+        processes = self.run.processes
+        processes.copy_from_first(self.tensors())
         states: dict[str, Any] = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-        self.run.save_state({"step": self.done, "learner": self.learner.state_dict(), "optimizers": states})
+        state = {"step": self.done, "learner": self.learner.state_dict(), "optimizers": states}
+        processes.from_first(lambda: self.run.save_state(state))
         self.tracker.saved(self.done)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor of the state."""
+        yield from (value for value in self.learner.state_dict().values() if isinstance(value, Tensor))
+        for optimizer in self.optimizers.values():
+            for state in optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 def restore(run: Run, learner: Learner, optimizers: dict[str, Optimizer], device: torch.device) -> int:
     """Loads the last state of the run, if it has one; the number of steps done."""
-    state = run.load_state(device)
+    where = device if run.processes.size == 1 else torch.device("cpu")  # each process has its own device
+    state = run.processes.from_first(lambda: run.load_state(where))
     if state is None:
         run.forget_metrics_after(0)
         return 0

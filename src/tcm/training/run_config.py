@@ -14,8 +14,10 @@ from tcm.data.stream import Stream, Strong
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.training.device import Compute, Device, Precision, make_fabric
+from tcm.training.launch import start_processes
 from tcm.training.learner import Learner
 from tcm.training.loop import Schedule
+from tcm.training.processes import ALONE, Processes
 from tcm.training.run_folder import Run
 
 R = TypeVar("R", bound="RunConfig")
@@ -44,10 +46,13 @@ class RunConfig:
     """Steps between checkpoints."""
     device: Device = "auto"
     """auto: the GPU if there is one."""
+    devices: int = 1
+    """Number of GPUs, or on a CPU of processes, that divide the images of each step. Not needed with torchrun or
+    srun."""
     precision: Precision = "auto"
     """auto: bf16 on a GPU that supports it, fp32 otherwise."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the networks. auto: on a GPU, if the run is long enough to win back the minute that it takes."""
+    """Compile the networks. auto: on one GPU, if the run is long enough to win back the minute that it takes."""
 
     def with_defaults(self: R, *, steps: int, min_batch: int = 1) -> R:
         """This config with the common defaults filled in and checked; `steps` is the default of the stage."""
@@ -94,8 +99,11 @@ def require_valid_numbers(value: Any, field: str) -> None:
 
 def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Compute, Run]:
     """The device of a config whose defaults are filled in, and its run folder: new, or of the same configuration."""
-    fabric, run = make_fabric(config.device, config.precision), Run(out)
-    run.start({**kind, **to_json(config)})
+    processes = start_processes(config.devices, config.device, config.batch)
+    if processes.size > 1 and config.compile == "on":
+        raise InputError("compile", f"is on, but the run has {processes.size} processes; compile needs 1, give auto")
+    fabric, run = make_fabric(config.device, config.precision, processes.local_rank), Run(out, processes)
+    processes.from_first(lambda: run.start({**kind, **to_json(config)}))
     return fabric, run
 
 
@@ -118,12 +126,18 @@ def open_stream(
     return Stream(*task, **options, transported=transported, held_out=held_out, strong=strong)
 
 
-def prepare_learner(fabric: Compute, learner: Learner, config: RunConfig) -> None:
-    """Moves the learner to the device; on a GPU in channels-last memory format and, for a long run, compiled."""
+def prepare_learner(fabric: Compute, learner: Learner, config: RunConfig, processes: Processes = ALONE) -> None:
+    """Moves the learner to the device; on a GPU in channels-last memory format and, for a long run, compiled.
+
+    With several processes, it is made to divide its work among them instead.
+    """
     fabric.to_device(learner)
     on_gpu = fabric.device.type == "cuda"
     if on_gpu:
         learner.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    if processes.size > 1:
+        learner.divide(processes)
+        return
     long_enough = on_gpu and config.schedule.steps >= learner.min_steps_to_compile
     if config.compile == "on" or (config.compile == "auto" and long_enough):
         learner.accelerate()

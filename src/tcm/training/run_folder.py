@@ -23,12 +23,13 @@ from tcm.errors import InputError, printable
 from tcm.training.environment import environment
 from tcm.training.fence import Fence
 from tcm.training.files import holds_files, lock, make_folder, write_atomically
+from tcm.training.processes import ALONE, Processes
 
 FIT_FILE = "fit.json"  # marks the folder of a fit, which has several runs below it
 FORMAT = 3  # of run folders; with another number, older folders are refused
 WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
 # Settings that do not change the result: a run may be continued with other values of these.
-CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "watch"}
+CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "devices", "watch"}
 # Settings in which runs of one configuration may differ, besides the seed: compiled networks round differently, and
 # how often losses are logged changes no model.
 IGNORED_KEYS = {*CHANGEABLE_KEYS, "compile", "log_every"}
@@ -93,10 +94,13 @@ def require_format(written_by: Any, path: Path) -> None:
 
 
 class Run:
-    """One training run on disk. A process that trains holds its lock and its fence, and writes only while it does."""
+    """One training run on disk. A process that trains holds its lock and its fence, and writes only while it does.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    If several processes train together, only the first of them locks and writes. The others call the same methods.
+    """
+
+    def __init__(self, folder: Path, processes: Processes = ALONE):
+        self.folder, self.processes = folder, processes
         self.config_file = folder / "config.json"
         self.metrics_file = folder / "metrics.jsonl"
         self.state_file = folder / "state.pt"
@@ -145,9 +149,13 @@ class Run:
                 self.write(self.config_file, json.dumps(content, indent=2).encode())
 
     def write(self, file: Path, content: bytes) -> None:
-        """Writes a file of the run whole or not at all; an error if another process has taken the folder over."""
-        self.require_held()
-        write_atomically(file, content)
+        """Writes a file of the run whole or not at all; an error if another process has taken the folder over.
+
+        Of several processes of the run, only the first writes.
+        """
+        if self.processes.first:
+            self.require_held()
+            write_atomically(file, content)
 
     def require_held(self) -> None:
         """An error if another process has taken the folder over since this one started in it."""
@@ -220,7 +228,8 @@ class Run:
         of the mechanisms. A run without steps notes them."""
         if not (self.state_file.exists() and self.inputs_file.exists()):
             self.write(self.inputs_file, json.dumps({"images": images, "mechanisms": mechanisms}).encode())
-            self.judgement_file.unlink(missing_ok=True)  # of other inputs
+            if self.processes.first:
+                self.judgement_file.unlink(missing_ok=True)  # of other inputs
             return
         noted = read_json(self.inputs_file)
         if noted["images"] != images:
@@ -244,6 +253,8 @@ class Run:
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Writes the checkpoint from which training continues."""
+        if not self.processes.first:
+            return
         # Through memory, because torch turns a full disk into an error of its own.
         buffer = io.BytesIO()
         torch.save(state, buffer)
@@ -262,6 +273,8 @@ class Run:
 
     def save_model(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Everything that `predict` needs in one file: the weights, and their description as metadata."""
+        if not self.processes.first:
+            return
         # One key of metadata: with several their order, and so the file, would differ from run to run.
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         metadata = {"tcm": json.dumps({"written_by": WRITTEN_BY, **about})}
@@ -297,6 +310,8 @@ class Run:
 
     def append_metrics(self, row: dict[str, float]) -> None:
         """Adds a row to metrics.jsonl."""
+        if not self.processes.first:
+            return
         self.require_held()
         try:
             with self.metrics_file.open("a") as handle:
@@ -316,9 +331,11 @@ class Run:
 
     def forget_metrics_after(self, step: int) -> None:
         """Drops the rows of steps that will be taken again."""
+        if not self.processes.first:
+            return
         rows = [row for row in self.metrics() if row["step"] <= step]
         self.write(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def write_environment(self, device: str) -> None:
         """Writes the versions, the device and the command of this process, for those who want to repeat the run."""
-        self.write(self.environment_file, json.dumps(environment(device), indent=2).encode())
+        self.write(self.environment_file, json.dumps(environment(device, self.processes.size), indent=2).encode())

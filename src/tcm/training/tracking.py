@@ -44,7 +44,7 @@ class Tracker:
 
     def __init__(self, name: TrackerName | None, run: Run, settings: dict[str, Any]):
         """`settings` are those of the run, for trackers that show them."""
-        self.name: TrackerName | None = name
+        self.name: TrackerName | None = name if run.processes.first else None  # of several processes one sends
         self.run, self.settings = run, settings
         self.folder = run.folder / FOLDER
         self.note_file = self.folder / f"{name}.json"
