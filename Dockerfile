@@ -1,4 +1,4 @@
-# docker build -t tcm .                             without CUDA
+# docker build -t tcm --build-arg CPU_WHEELS=ADDRESS .
 # docker build -t tcm:cuda --build-arg VARIANT=cuda .
 # docker run --rm --user "$(id -u)" -v "$PWD:/data" tcm fit photos cliparts
 # docker run --rm --gpus all -v "$PWD:/data" tcm:cuda fit photos cliparts
@@ -13,12 +13,14 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:${PYTHON}-slim AS environment
 ARG VARIANT
+ARG CPU_WHEELS=
 COPY constraints.txt /constraints.txt
 RUN python -m venv /opt/tcm
 ENV PATH=/opt/tcm/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_CONSTRAINT=/constraints.txt
-# The usual wheels of PyTorch for Linux contain CUDA, several GB of it.
+# The usual wheels of PyTorch for Linux contain CUDA, several GB of it. CPU_WHEELS is the address of an index of wheels
+# without it; PyTorch's page on installation has one.
 RUN case "$VARIANT" in \
-      cpu) python -m pip install torch torchvision ;; \
+      cpu) python -m pip install torch torchvision ${CPU_WHEELS:+--extra-index-url "$CPU_WHEELS"} ;; \
       cuda) python -m pip install torch torchvision ;; \
       *) echo "VARIANT is $VARIANT; give cpu or cuda" >&2; exit 2 ;; \
     esac

@@ -28,6 +28,7 @@ from tcm.training.learner import Learner
 from tcm.training.loop import Batches, Schedule, Training, training_loop
 from tcm.training.processes import ALONE, Processes
 from tcm.training.run_folder import Run
+from tcm.training.tracking import Tracker
 
 BATCH = 7  # which neither 2 nor 4 processes divide evenly
 STEPS = 3
@@ -135,7 +136,7 @@ class PartStream(DoubleStream):
 
 def steps_of(learner: Learner, stream: Batches, run: Run) -> dict[str, Tensor]:
     """The weights after all steps. Nothing is saved."""
-    training = Training(FABRIC, learner, stream, run, STEPS, seed=5)
+    training = Training(FABRIC, learner, stream, run, STEPS, seed=5, tracker=Tracker(None, run, {}))
     for _ in range(STEPS):
         training.step()
     return state_of(learner)

@@ -84,7 +84,8 @@ class Suite:
     """The jobs of a suite while it runs: which are done and which have failed."""
 
     def __init__(self, benchmark: str, jobs: Sequence[Job], out: Path, log: TrackerName | None = None):
-        self.benchmark, self.jobs, self.out, self.log = benchmark, jobs, out, log
+        self.benchmark, self.jobs, self.out = benchmark, jobs, out
+        self.log: TrackerName | None = log
         self.done = {job.name for job in jobs if is_finished(job, out)}
         self.unfinished = [job for job in jobs if job.name not in self.done]
         self.failed: dict[str, str] = {}  # name of the job: reason

@@ -92,7 +92,10 @@ def transport(
                 make_folder(out)
                 files.enter_context(lock(out))
                 fence = Fence(out)
-            return {side: writer(side, *stores, fence) for side, stores in zip(SIDES, (task, task[::-1]), strict=True)}
+            return {
+                side: writer(side, store, other, fence)
+                for side, store, other in zip(SIDES, task, reversed(task), strict=True)
+            }
 
         writers = processes.first_then_others(opened)
         if all(writer.finished for writer in writers.values()):
