@@ -276,7 +276,7 @@ class MechanismBank(MechanismNetworks, Learner):
             pool = self.pools[other]
             assert isinstance(pool, ImagePool)
             shown = pool.exchange(made[origin])
-            learn = partial(self.add_critic_gradients, other, len(images[other]), len(shown))
+            learn = partial(self.add_critic_gradients, other, counts=(len(images[other]), len(shown)))
             seen = self.processes.own(images[other]), self.processes.own(shown)
             losses.append(self.recorder(("critic", other), learn, *seen))
         self.processes.sum([*gradients_of(self.critics), *losses])
@@ -284,12 +284,13 @@ class MechanismBank(MechanismNetworks, Learner):
         return losses[0] + losses[1]
 
     def add_critic_gradients(
-        self, side: Side, real_count: int, count: int, real: Tensor, transported: Tensor
+        self, side: Side, real: Tensor, transported: Tensor, counts: tuple[int, int] | None = None
     ) -> Tensor:
         """Adds the gradients of one critic's loss L_d, TCM Eq. (34), and returns the loss.
 
-        The loss is a mean over `real_count` real and `count` transported images, of which these are all or a part.
+        `counts` are the numbers of all real and of all transported images, if these are the part of one process.
         """
+        real_count, count = counts or (len(real), len(transported))
         critic, losses = self.critic(side), []
         # In chunks, so that memory does not grow with the number of mechanisms.
         chunks = [(chunk, 0.0, len(chunk) / count) for chunk in transported.split(CRITIC_BATCH)]
