@@ -253,7 +253,7 @@ def test_a_critic_learns_the_same_from_portions_as_from_all_images_at_once(monke
         bank.build_optimizers()
         torch.manual_seed(1)
         real, shown = torch.rand(2, 3, 16, 16).double(), torch.rand(11, 3, 16, 16).double()
-        loss = bank.add_critic_gradients("source", len(real), len(shown), real, shown)
+        loss = bank.add_critic_gradients("source", real, shown)
         found.append([loss, *(x.grad.clone() for x in bank.critic("source").parameters() if x.grad is not None)])
     assert len(found[0]) > 4
     for whole, portions in zip(*found, strict=True):
