@@ -19,14 +19,15 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 @contextmanager
 def ray_cluster() -> Iterator[Any]:
-    """A cluster of two machines with one CPU each: the head, and another that may be lost. It is on 127.0.0.1."""
+    """A cluster of two machines on 127.0.0.1: the head with two CPUs, and another with one that may be lost."""
     os.environ.update(LOOPBACK)
     pytest.importorskip("ray", reason="ray is not installed")
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 1, "object_store_memory": 100_000_000, "node_ip_address": "127.0.0.1"}
     quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
-    head = {**small, "include_dashboard": False, "_system_config": quick}  # a lost machine is noticed in 2 s
+    # With `quick`, a lost machine is noticed in 2 s.
+    head = {**small, "num_cpus": 2, "include_dashboard": False, "_system_config": quick}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         cluster.add_node(**small)

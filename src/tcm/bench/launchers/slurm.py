@@ -210,7 +210,8 @@ def run_slurm_job(work: Work) -> None:
 
     # In place of submitit's handlers, which ignore SIGTERM. While a run trains, its own handler saves.
     signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGUSR2, save_at_limit)
+    if hasattr(signal, "SIGUSR2"):  # Windows has neither it nor Slurm
+        signal.signal(signal.SIGUSR2, save_at_limit)
     code = run_logged(work)
     if at_limit and code == 128 + signal.SIGTERM:
         env = os.environ
