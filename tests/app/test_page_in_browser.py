@@ -202,7 +202,7 @@ def test_everything_fits_a_phone_in_both_schemes(browser: "Browser", live: int, 
         page.wait_for_selector("#uploaded button")
         for view in VIEWS:
             page.click(f"nav a[href='{view}']")
-            assert page.locator(view).is_visible()
+            page.wait_for_selector(view, state="visible")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
             assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
         page.click("nav a[href='#target']")

@@ -95,8 +95,8 @@ def predict_task(fabric: Compute, method: Method, task: Task, crop: int, quiet: 
     Source images need no inverse mechanisms: these transport target images to the source domain, and are trained to
     leave source images as they are.
     """
-    first = len(task.source)
-    with ProgressDisplay("evaluate", first + len(task.target), unit="image", quiet=quiet) as display:
+    first = len(task.source.images)
+    with ProgressDisplay("evaluate", first + len(task.target.images), unit="image", quiet=quiet) as display:
         return TaskPredictions(
             predict_images(fabric, method.answer_fast, task.source.images, crop, display.update),
             predict_images(fabric, method.answer, task.target.images, crop, shown_after(display, first)),
