@@ -239,7 +239,7 @@ def transport_into(out: str, task: Task, folder: Path) -> None:
 
 
 def transported(task: Task, folder: Path) -> list[str]:
-    """Transports everything, and then again until the second process is told to stop; what each process says then."""
+    """Transports everything, and then again until the second process gets the signal to stop; what each says then."""
     transport_into("whole", task, folder)
     calls = []
 

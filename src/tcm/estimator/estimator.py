@@ -131,7 +131,7 @@ class TCMClassifier(ClassifierMixin, BaseEstimator):
         try:
             with torch.random.fork_rng():  # the user's own random numbers stay as they are
                 self._fit_images(samples, labels) if images else self._fit_vectors(samples, labels)
-        except Interrupted as stopped:  # what was saved is of no use here
+        except Interrupted as stopped:  # the temporary folder with what was saved is gone
             raise KeyboardInterrupt("training was stopped") from stopped
         self.classes_ = labels.classes
         return self

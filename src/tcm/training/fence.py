@@ -53,7 +53,7 @@ class Fence:
 def take_over(folder: Path, seconds: float = PATIENCE) -> None:
     """Ends the right of an earlier process to write to the folder, and waits until its lock is released.
 
-    For a process that is told to continue the work of one that is believed dead.
+    For a process that continues the work of one that is believed dead.
     """
     if not (folder / ".lock").exists():
         return
