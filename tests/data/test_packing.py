@@ -1,6 +1,7 @@
 import os
 import platform
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from tcm.data import cache as cache_module
 from tcm.data import packing
 from tcm.data.domains import Domain
 from tcm.data.folders import read_domain
-from tcm.data.images import BadImage, decode, resized
+from tcm.data.images import BadImage, ReadImage, decode, read_image, resized
 from tcm.data.packing import open_or_pack
 from tcm.data.store import StoreIndex, open_store
 from tcm.errors import InputError
@@ -31,8 +33,10 @@ MakeImages = Callable[..., Path]
 PACK = """
 import sys
 from pathlib import Path
+from tcm.data import unfinished
 from tcm.data.folders import read_domain
 from tcm.data.packing import open_or_pack
+unfinished.SAVE_EVERY = 0.02
 print(open_or_pack(read_domain(Path(sys.argv[1])), int(sys.argv[3]), Path(sys.argv[2])).folder)
 """
 
@@ -49,26 +53,34 @@ def cache(tmp_path: Path) -> Path:
 
 @contextmanager
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Counts how many files are hashed and decoded."""
+    """Counts how many files are only hashed, and how many are hashed and decoded."""
     counts = {"hashed": 0, "decoded": 0}
-    originals = packing.content_hash, packing.decode
+    originals = packing.content_hash, packing.read_image
 
-    def content_hash(path: Path) -> str:
+    def content_hash(path: str) -> str:
         counts["hashed"] += 1
         return originals[0](path)
 
-    def decode(path: Path) -> Image.Image:
+    def read_image(path: str) -> ReadImage:
         counts["decoded"] += 1
         return originals[1](path)
 
     with monkeypatch.context() as patch:
         patch.setattr(packing, "content_hash", content_hash)
-        patch.setattr(packing, "decode", decode)
+        patch.setattr(packing, "read_image", read_image)
         yield counts
 
 
 def stores_in(cache: Path) -> list[Path]:
-    return [folder for folder in cache.iterdir() if folder.name != "notes"]
+    return [folder for folder in cache.iterdir() if folder.name not in ("notes", "unfinished")]
+
+
+def unfinished_in(cache: Path) -> list[Path]:
+    return [folder for folder in (cache / "unfinished").iterdir() if folder.is_dir()]
+
+
+def content_of(store: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in store.iterdir()}
 
 
 def test_a_packed_store_holds_the_images_and_their_index(folder: Path, cache: Path):
@@ -125,6 +137,12 @@ def test_a_moved_data_set_finds_its_store(folder: Path, cache: Path, monkeypatch
     assert counts["decoded"] == 0
     assert store.folder == first.folder
     assert store.name == "moved"
+
+
+def test_new_images_are_read_once(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    with counted_reads(monkeypatch) as counts:
+        open_or_pack(read_domain(folder), 16, cache)
+    assert counts == {"hashed": 0, "decoded": 4}
 
 
 def test_changed_content_or_settings_are_packed_anew(folder: Path, cache: Path):
@@ -196,13 +214,12 @@ def test_a_file_that_vanished_is_a_bad_image_until_it_is_back(folder: Path, cach
 def test_a_file_that_was_unreadable_for_a_while_is_packed_later(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def failing(path: Path) -> Image.Image:
-        if path.name == "1.png":
-            raise BadImage("Input/output error")
-        return decode(path)
+    def failing(path: str) -> ReadImage:
+        image, content = read_image(path)
+        return ReadImage(BadImage("Input/output error") if Path(path).name == "1.png" else image, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(packing, "decode", failing)
+        patch.setattr(packing, "read_image", failing)
         with pytest.raises(InputError, match="Input/output error"):
             open_or_pack(read_domain(folder), 16, cache)
     assert len(open_or_pack(read_domain(folder), 16, cache)) == 4
@@ -241,7 +258,7 @@ def test_a_damaged_store_is_packed_again(folder: Path, cache: Path, damage: str)
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_pack_leaves_nothing(
+def test_an_interrupted_pack_continues_where_it_stopped(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException]
 ):
     def interrupted(*_: object) -> None:
@@ -252,36 +269,156 @@ def test_an_interrupted_pack_leaves_nothing(
         with pytest.raises(interruption):
             open_or_pack(read_domain(folder), 16, cache)
     assert stores_in(cache) == []
-    assert len(open_or_pack(read_domain(folder), 16, cache)) == 4
+    with counted_reads(monkeypatch) as counts:
+        store = open_or_pack(read_domain(folder), 16, cache)
+    assert counts == {"hashed": 0, "decoded": 0}
+    assert unfinished_in(cache) == []
+    assert content_of(store.folder) == content_of(open_or_pack(read_domain(folder), 16, cache / "other").folder)
 
 
-def packing_process(folder: Path, cache: Path, size: int) -> "subprocess.Popen[str]":
+def packing_process(folder: Path, cache: Path, size: int, **options: Any) -> "subprocess.Popen[str]":
     source = str(Path(tcm.__path__[0]).parent)
     environment = os.environ | {"PYTHONPATH": source}
     arguments = [sys.executable, "-c", PACK, str(folder), str(cache), str(size)]
-    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True, **options)
 
 
-def test_the_temporary_folder_stays_while_its_process_lives_and_no_longer(
-    tmp_path: Path, folder: Path, cache: Path, make_images: MakeImages
-):
-    many = make_images(tmp_path / "many", *(f"{number % 2}/{number}.png" for number in range(300)), size=(64, 64))
-    process = packing_process(many, cache, 700)
+def interrupted_pack(folder: Path, cache: Path, patch: pytest.MonkeyPatch) -> Path:
+    """The unfinished folder of a pack that was interrupted after the last image."""
+    with patch.context() as broken:
+        broken.setattr(StoreIndex, "write", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            open_or_pack(read_domain(folder), 16, cache)
+    (left,) = unfinished_in(cache)
+    return left
+
+
+@pytest.fixture
+def many(tmp_path: Path, make_images: MakeImages) -> Path:
+    return make_images(tmp_path / "many", *(f"{number % 2}/{number:03}.png" for number in range(200)), size=(64, 64))
+
+
+def begin_and_kill(folder: Path, cache: Path, size: int) -> int:
+    """Kills a process that packs the folder, once it has saved some images; how many it had saved."""
+    process = packing_process(folder, cache, size)
     try:
-        while not any(cache.glob(".packing-*/images.npy")):
+        while not any(file.stat().st_size for file in cache.glob("unfinished/*/journal.jsonl")):
             assert process.poll() is None
             time.sleep(0.002)
-        process.send_signal(signal.SIGSTOP)
-        other = open_or_pack(read_domain(folder), 8, cache)
-        (left,) = (found for found in stores_in(cache) if found != other.folder)
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert process.returncode == -signal.SIGKILL
-    with pytest.raises(InputError):
-        open_store(left)
-    store = open_or_pack(read_domain(many), 8, cache)
-    assert sorted(stores_in(cache)) == sorted([store.folder, other.folder])
+    (journal,) = cache.glob("unfinished/*/journal.jsonl")
+    return journal.read_text().count("\n")
+
+
+def test_a_killed_pack_continues_and_ends_with_the_same_bytes(many: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    saved = begin_and_kill(many, cache, 500)
+    assert 0 < saved < 200
+    assert stores_in(cache) == []
+    with counted_reads(monkeypatch) as counts:
+        store = open_or_pack(read_domain(many), 500, cache, quiet=True)
+    assert counts == {"hashed": 0, "decoded": 200 - saved}
+    assert unfinished_in(cache) == []
+    whole = open_or_pack(read_domain(many), 500, cache / "other", quiet=True)
+    assert store.folder.name == whole.folder.name
+    assert content_of(store.folder) == content_of(whole.folder)
+
+
+def change(folder: Path) -> None:
+    Image.new("RGB", (64, 64), "red").save(folder / "0/002.png")
+
+
+def remove(folder: Path) -> None:
+    (folder / "0/002.png").unlink()
+
+
+def add(folder: Path) -> None:
+    Image.new("RGB", (64, 64), "red").save(folder / "0/001.png")
+
+
+@pytest.mark.parametrize("edit", [change, remove, add])
+def test_files_that_change_between_two_attempts_are_packed_as_they_are(
+    many: Path, cache: Path, edit: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+):
+    interrupted_pack(many, cache, monkeypatch)
+    edit(many)
+    domain = read_domain(many)
+    with counted_reads(monkeypatch) as counts:
+        store = open_or_pack(domain, 16, cache, quiet=True)
+    assert counts["decoded"] == len(domain.paths) - 1  # only the first file is before the change
+    assert store.paths == list(domain.paths)
+    assert content_of(store.folder) == content_of(open_or_pack(domain, 16, cache / "other", quiet=True).folder)
+
+
+@pytest.mark.parametrize(
+    ("lost", "decoded"), [("half a line", 1), ("a line of garbage", 1), ("half an image", 1), ("images", 4)]
+)
+def test_what_is_not_whole_is_packed_again(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, lost: str, decoded: int
+):
+    left = interrupted_pack(folder, cache, monkeypatch)
+    journal, images = left / "journal.jsonl", left / "store" / "images.npy"
+    lines = journal.read_text().splitlines(keepends=True)
+    {
+        "half a line": lambda: journal.write_text("".join(lines[:-1]) + lines[-1][:20]),
+        "a line of garbage": lambda: journal.write_text("".join(lines[:-1]) + "\0\0\0\n"),
+        "half an image": lambda: os.truncate(images, images.stat().st_size - 100),
+        "images": images.unlink,
+    }[lost]()
+    with counted_reads(monkeypatch) as counts:
+        store = open_or_pack(read_domain(folder), 16, cache)
+    assert counts == {"hashed": 0, "decoded": decoded}
+    assert content_of(store.folder) == content_of(open_or_pack(read_domain(folder), 16, cache / "other").folder)
+
+
+def test_bad_images_are_remembered_and_looked_at_again(spoilt: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    interrupted_pack(spoilt, cache, monkeypatch)
+    with counted_reads(monkeypatch) as counts, pytest.warns(UserWarning, match="2 of the 6"):
+        store = open_or_pack(read_domain(spoilt), 16, cache, on_bad_image="skip")
+    assert counts["decoded"] == 2  # the two that could not be read
+    assert [path for path, _ in store.skipped] == ["mug/0 empty.png", "mug/9 cut.png"]
+    with pytest.warns(UserWarning, match="2 of the 6"):
+        whole = open_or_pack(read_domain(spoilt), 16, cache / "other", on_bad_image="skip")
+    assert content_of(store.folder) == content_of(whole.folder)
+
+
+def test_unfinished_work_is_kept_for_some_weeks(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    left = interrupted_pack(folder, cache, monkeypatch)
+    open_or_pack(read_domain(folder), 8, cache)
+    assert unfinished_in(cache) == [left]
+    for file in [left, *left.iterdir()]:
+        os.utime(file, (1, 1))
+    open_or_pack(read_domain(folder), 12, cache)
+    assert unfinished_in(cache) == []
+
+
+def test_another_process_waits_for_the_one_that_packs(many: Path, cache: Path):
+    first = packing_process(many, cache, 500)
+    while not any(cache.glob("unfinished/*/journal.jsonl")):
+        assert first.poll() is None
+        time.sleep(0.002)
+    first.send_signal(signal.SIGSTOP)
+    second = packing_process(many, cache, 500, stderr=subprocess.PIPE)
+    try:
+        assert second.stderr is not None
+        line = second.stderr.readline()
+        assert "Another process is packing many; waiting for it" in line
+        assert str(cache) in line
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    printed, _ = second.communicate()
+    assert second.returncode == 0
+    assert stores_in(cache) == [Path(printed.strip())]
+
+
+def test_too_little_room_is_a_warning_before_the_work(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    full = shutil._ntuple_diskusage(10**6, 10**6, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.warns(UserWarning, match=r"take 0\.0 GB, but .* has 0\.0 GB left; free some space or set `data.cache`"):
+        open_or_pack(read_domain(folder), 16, cache)
 
 
 def test_two_processes_at_once_both_end_well(folder: Path, cache: Path):
@@ -297,10 +434,10 @@ def test_windows_which_opens_no_folder_and_has_no_harmless_kill(
 ):
     opened = os.open
 
-    def open_file(path: Path, flags: int) -> int:
+    def open_file(path: Path, flags: int, mode: int = 0o777) -> int:
         assert not Path(path).is_dir()
         assert flags & os.O_RDWR
-        return opened(path, flags)
+        return opened(path, flags, mode)
 
     abandoned = cache / f".packing-{platform.node()}-{2**22 + 1}-0123"  # no such process
     abandoned.mkdir(parents=True)
@@ -333,7 +470,9 @@ def test_a_write_that_fails(folder: Path, cache: Path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     for part in (str(cache), "File too large", "`data.cache`"):
         assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert stores_in(cache) == []
+    assert len(open_or_pack(read_domain(folder), 64, cache)) == 4
 
 
 def test_many_images_keep_their_order(tmp_path: Path, cache: Path, make_images: MakeImages):

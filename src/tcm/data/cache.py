@@ -5,6 +5,8 @@ import os
 import platform
 import secrets
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +14,8 @@ from pathlib import Path
 from tcm.errors import InputError, printable
 
 ON_WINDOWS = os.name == "nt"
+UNFINISHED = "unfinished"  # the subfolder of the cache with work that was interrupted
+KEPT_DAYS = 30  # without a change, after which unfinished work is removed
 
 
 @contextmanager
@@ -23,20 +27,44 @@ def atomic_folder(folder: Path, is_same: Callable[[Path, Path], bool]) -> Iterat
     cache = folder.parent
     temporary = cache / f"{_prefix()}{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        temporary.mkdir(parents=True)
-        _remove_abandoned(cache)
-        yield temporary
-        for file in temporary.iterdir():
-            _sync(file)
-        _sync(temporary)
-        _publish(temporary, folder, is_same)
-        _sync(cache)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        remedy = "free some space or set `data.cache` to another folder"
-        raise InputError(f"cannot write the image cache {printable(cache)}: {reason}; {remedy}") from error
+        with _explained(cache):
+            temporary.mkdir(parents=True)
+            _remove_abandoned(cache)
+            yield temporary
+            publish(temporary, folder, is_same)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def lasting_folder(cache: Path, name: str, title: str, quiet: bool = False) -> Iterator[Path]:
+    """A folder for unfinished work, which the next process with this name finds as this one left it.
+
+    Only one process of this machine has it at a time; the others wait, with one line that names `title`. When the block
+    ends, the folder is removed. If it fails, or if its process is killed, the folder stays.
+    """
+    # Not every network file system shares locks, so machines do not share unfinished folders.
+    folder = cache / UNFINISHED / f"{platform.node()}-{name}"
+    with _explained(cache):
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(cache)
+        _remove_unused(folder.parent)
+        with _lock(folder.with_name(f"{folder.name}.lock"), title, quiet):
+            folder.mkdir(exist_ok=True)  # the process that had the lock has removed it
+            yield folder
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(temporary: Path, folder: Path, is_same: Callable[[Path, Path], bool]) -> None:
+    """Renames a complete folder to `folder`, after its files are on the disk.
+
+    A `folder` that exists by then is replaced, unless `is_same(temporary, folder)`.
+    """
+    for file in temporary.iterdir():
+        _sync(file)
+    _sync(temporary)
+    _rename(temporary, folder, is_same)
+    _sync(folder.parent)
 
 
 def read_note(cache: Path, name: str) -> str | None:
@@ -57,7 +85,44 @@ def write_note(cache: Path, name: str, text: str) -> None:
         temporary.replace(note)
 
 
-def _publish(temporary: Path, folder: Path, is_same: Callable[[Path, Path], bool]) -> None:
+@contextmanager
+def _explained(cache: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        remedy = "free some space or set `data.cache` to another folder"
+        raise InputError(f"cannot write the image cache {printable(cache)}: {reason}; {remedy}") from error
+
+
+@contextmanager
+def _lock(file: Path, title: str, quiet: bool) -> Iterator[None]:
+    """Inside the block no other process of this machine has the lock. That of a killed process is free."""
+    from filelock import FileLock, Timeout  # takes 0.15 s to import
+
+    lock = FileLock(file)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if not quiet:
+            print(f"Another process is {title}; waiting for it. Its lock is {printable(file)}.", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_unused(unfinished: Path) -> None:
+    """Removes unfinished folders that no process has written to for some weeks."""
+    for folder in filter(Path.is_dir, unfinished.iterdir()):
+        with suppress(OSError):
+            newest = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
+            if newest < time.time() - KEPT_DAYS * 24 * 60 * 60:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rename(temporary: Path, folder: Path, is_same: Callable[[Path, Path], bool]) -> None:
     while True:
         try:
             temporary.rename(folder)

@@ -2,18 +2,23 @@
 
 import errno
 import hashlib
+import io
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 # An image of this many pixels takes 300 MB decoded. A header that claims more is refused before any decoding.
 MAX_PIXELS = 100_000_000
+UPRIGHT = 1  # the EXIF orientation of an image that needs no turning
+IN_MEMORY = 2**24  # bytes: smaller files are read at once, so that they are read only once
 
 
 class BadImage(Exception):
@@ -27,11 +32,80 @@ def is_image(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in EXTENSIONS and not hidden
 
 
-def decode(path: Path) -> Image.Image:
+class ReadImage(NamedTuple):
+    """What an image file holds: its image and the hash of its bytes, or why there is none."""
+
+    image: Image.Image | BadImage
+    content: str | BadImage
+
+
+def decode(path: str | Path) -> Image.Image:
     """The first frame of the file, upright, as 8-bit RGB; transparent parts become white."""
-    _require_content(path)
+    with _opened(path) as file:
+        return _decoded(file)
+
+
+def content_hash(path: str | Path) -> str:
+    """A hash of the file's bytes, 32 hexadecimal digits."""
+    with _opened(path) as file:
+        return _hashed(file)
+
+
+def read_image(path: str | Path) -> ReadImage:
+    """What `decode` and `content_hash` find, in one reading. It raises no BadImage."""
     try:
-        with Image.open(path) as image:
+        with _opened(path) as file:
+            content = _hashed(file)
+            file.seek(0)
+            try:
+                return ReadImage(_decoded(file), content)
+            except BadImage as reason:
+                return ReadImage(reason, content)
+    except BadImage as reason:
+        return ReadImage(reason, reason)
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """The image's current frame, upright, as 8-bit RGB; transparency is laid on white."""
+    image.load()
+    with suppress(Exception):  # damaged metadata does not make the pixels unreadable
+        if image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT:
+            image = ImageOps.exif_transpose(image)
+    return _to_rgb(image)
+
+
+def resized(image: Image.Image, size: int) -> np.ndarray:
+    """The image as a uint8 array [size, size, 3]: bicubic, aspect ratio not kept, as is usual for the benchmarks."""
+    # No JPEG draft mode: it downsamples in the DCT domain, which changes the pixels.
+    wanted = (size, size)
+    return np.asarray(image if image.size == wanted else image.resize(wanted, Image.Resampling.BICUBIC))
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[io.BytesIO | io.BufferedReader]:
+    """The file to read from; a BadImage if it cannot be read or has no content."""
+    try:
+        status = os.stat(path)
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # Opening a pipe that is named like an image would wait forever.
+        if not stat.S_ISREG(status.st_mode):
+            raise BadImage("not a regular file")
+        if status.st_size == 0:
+            raise BadImage("the file is empty (0 bytes)")
+        with open(path, "rb") as file:
+            yield file if status.st_size > IN_MEMORY else io.BytesIO(file.read())
+    except OSError as error:
+        raise BadImage(_reason(error)) from error
+
+
+def _hashed(file: io.BytesIO | io.BufferedReader) -> str:
+    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _decoded(file: BinaryIO) -> Image.Image:
+    try:
+        with Image.open(file) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImage(_too_large(f"{image.width} x {image.height}"))
             return upright_rgb(image)
@@ -43,44 +117,6 @@ def decode(path: Path) -> Image.Image:
         raise BadImage("not an image of a known format") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged bytes
         raise BadImage(_reason(error)) from error
-
-
-def upright_rgb(image: Image.Image) -> Image.Image:
-    """The image's current frame, upright, as 8-bit RGB; transparency is laid on white."""
-    image.load()
-    with suppress(Exception):  # damaged metadata does not make the pixels unreadable
-        image = ImageOps.exif_transpose(image)
-    return _to_rgb(image)
-
-
-def resized(image: Image.Image, size: int) -> np.ndarray:
-    """The image as a uint8 array [size, size, 3]: bicubic, aspect ratio not kept, as is usual for the benchmarks."""
-    # No JPEG draft mode: it downsamples in the DCT domain, which changes the pixels.
-    return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
-
-
-def content_hash(path: Path) -> str:
-    """A hash of the file's bytes, 32 hexadecimal digits."""
-    _require_content(path)
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    except OSError as error:
-        raise BadImage(_reason(error)) from error
-
-
-def _require_content(path: Path) -> None:
-    try:
-        status = path.stat()
-        if not os.access(path, os.R_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise BadImage(_reason(error)) from error
-    # Opening a pipe that is named like an image would wait forever.
-    if not stat.S_ISREG(status.st_mode):
-        raise BadImage("not a regular file")
-    if status.st_size == 0:
-        raise BadImage("the file is empty (0 bytes)")
 
 
 def _reason(error: Exception) -> str:
@@ -102,7 +138,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         ground = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(ground, layer).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _white(values: np.ndarray, smallest: int) -> float:

@@ -4,20 +4,23 @@ A store in the cache is named by a hash of its content: paths, classes, the byte
 """
 
 import os
+import shutil
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import Literal
 
 import numpy as np
+import PIL
+from numpy.typing import NDArray
 
-from tcm.data.cache import atomic_folder, read_note, write_note
+from tcm.data.cache import lasting_folder, publish, read_note, write_note
 from tcm.data.domains import Domain
-from tcm.data.images import BadImage, content_hash, decode, resized
-from tcm.data.reading import read_all
+from tcm.data.images import BadImage, content_hash, read_image, resized
+from tcm.data.reading import AT_ONCE, read_all
 from tcm.data.store import (
     FORMAT,
     ImageStore,
@@ -27,10 +30,12 @@ from tcm.data.store import (
     open_if_complete,
     open_store,
     same_store,
+    stored_counts,
 )
+from tcm.data.unfinished import PackedFile, UnfinishedStore
 from tcm.errors import InputError, printable
 
-Read = TypeVar("Read")
+TOGETHER = 2**20  # bytes of pixels that a thread makes before it hands them over
 
 
 def open_or_pack(
@@ -43,15 +48,19 @@ def open_or_pack(
 ) -> ImageStore:
     """The domain's images at size x size, from the cache if they are there, else packed into it first."""
     # A note maps the files' times and sizes to their store, so that a second run reads no image.
-    fingerprint = _stat_fingerprint(domain, size)
-    key = read_note(cache, fingerprint)
-    store = _cached(cache / key, domain) if key else None
+    stats = _stats(domain)
+    root = os.path.abspath(domain.root)
+    fingerprint = digest(FORMAT, size, root, domain.paths, domain.class_names, stats)
+    store = _noted(domain, fingerprint, cache) or _moved(domain, size, cache, quiet)
     if store is None:
-        files = [domain.root / path for path in domain.paths]
-        hashes = list(read_all(partial(_or_bad, content_hash), files, f"reading {domain.name}", quiet=quiet))
-        key = digest(FORMAT, size, domain.paths, domain.class_names, [str(found) for found in hashes])
-        store = _cached(cache / key, domain) or _packed(domain, size, hashes, cache / key, quiet)
-        write_note(cache, fingerprint, key)
+        # Another version of Pillow may decode differently, so it does not continue what this one began.
+        name = digest(FORMAT, PIL.__version__, size, root, domain.name)
+        with lasting_folder(cache, name, f"packing {printable(domain.name)}", quiet) as folder:
+            # Another process may have packed the images while this one waited for the folder.
+            store = _noted(domain, fingerprint, cache) or _packed(domain, size, stats, folder, cache, quiet)
+            write_note(cache, fingerprint, store.folder.name)
+    else:
+        write_note(cache, fingerprint, store.folder.name)
     if store.skipped:
         _report_bad(store.skipped, domain, on_bad_image)
     # The same store serves domains that number the same classes differently.
@@ -60,60 +69,93 @@ def open_or_pack(
     return replace(store, name=domain.name, classes=domain.classes, labels=labels)
 
 
+def _noted(domain: Domain, fingerprint: str, cache: Path) -> ImageStore | None:
+    """The store that a note names, if it is complete."""
+    key = read_note(cache, fingerprint)
+    return _cached(cache / key, domain) if key else None
+
+
+def _moved(domain: Domain, size: int, cache: Path, quiet: bool) -> ImageStore | None:
+    """The store of the same files, which have another place or time; the files are only read if there may be one."""
+    if len(domain.paths) not in stored_counts(cache, size):
+        return None
+    hashes = read_all(partial(_content, domain.root), domain.paths, f"reading {domain.name}", quiet=quiet)
+    return _cached(cache / _key(domain, size, list(hashes)), domain)
+
+
 def _cached(folder: Path, domain: Domain) -> ImageStore | None:
     """The store in that folder; None if it is not complete, or if a file that it skipped can be read by now."""
     store = open_if_complete(folder)
-    skipped = [domain.root / path for path, _ in store.skipped] if store else []
-    return None if any(not isinstance(_or_bad(decode, file), BadImage) for file in skipped) else store
+    return None if store and any(_is_readable(domain.root, path) for path, _ in store.skipped) else store
 
 
-def _packed(domain: Domain, size: int, hashes: Sequence[str | BadImage], folder: Path, quiet: bool) -> ImageStore:
-    """The store at `folder`, newly packed; files that cannot be read are skipped and listed in it."""
-    index = StoreIndex(domain.name, size, list(domain.classes), [], [], [], [], skipped=[])
-    files = [domain.root / path for path in domain.paths]
-    read = partial(_or_bad, partial(_pixels, size=size))
-    # Plain writes, not open_memmap: how many images can be read is known only at the end, written pages of a map count
-    # as memory of this process, and a full disk would kill it (SIGBUS) in place of an error.
+def _key(domain: Domain, size: int, contents: Sequence[str]) -> str:
+    return digest(FORMAT, size, domain.paths, domain.class_names, contents)
+
+
+def _packed(domain: Domain, size: int, stats: NDArray[np.int64], folder: Path, cache: Path, quiet: bool) -> ImageStore:
+    """The store in the cache, packed in `folder` first, from where an earlier process stopped.
+
+    Files that cannot be read are skipped and listed in it.
+    """
+    begun = UnfinishedStore(folder, size, domain.paths, stats, partial(_is_readable, domain.root))
+    _warn_if_full(cache, (len(domain.paths) - begun.done) * 3 * size**2)
+    read, left = partial(_packed_file, domain.root, size), domain.paths[begun.done :]
+    at_once = max(min(TOGETHER // (3 * size**2), AT_ONCE), 1)
+    title = f"packing {domain.name}"
     with (
-        atomic_folder(folder, same_store) as temporary,
-        (temporary / "images.npy").open("wb") as file,
-        closing(read_all(read, files, f"packing {domain.name}", quiet=quiet)) as pixels,
+        begun,
+        closing(read_all(read, left, title, at_once=at_once, done=begun.done, quiet=quiet)) as files,
     ):
-        _write_header(file, 0, size)
-        for path, name, content, found in zip(domain.paths, domain.class_names, hashes, pixels, strict=True):
-            if isinstance(found, BadImage):
-                index.skipped.append([path, str(found)])
-                continue
-            array, original_size = found
-            file.write(array.data)
-            index.paths.append(path)
-            index.labels.append(name)
-            index.original_sizes.append(original_size)
-            index.hashes.append(str(content))
-        if not index.paths:
-            _report_bad([(path, reason) for path, reason in index.skipped], domain, "stop")
-        file.seek(0)
-        _write_header(file, len(index.paths), size)
-        index.write(temporary)
-    return open_store(folder)
+        for found in files:
+            begun.add(found)
+    index = _index(domain, size, begun)
+    if not index.paths:
+        _report_bad([(path, reason) for path, reason in index.skipped], domain, "stop")
+    index.write(begun.folder)
+    target = cache / _key(domain, size, begun.contents)
+    publish(begun.folder, target, same_store)
+    return open_store(target)
 
 
-def _write_header(file: BinaryIO, count: int, size: int) -> None:
-    # NumPy leaves room for the first axis to grow, so the header of the final count is as long as that of 0.
-    header = {"descr": "|u1", "fortran_order": False, "shape": (count, size, size, 3)}
-    np.lib.format.write_array_header_1_0(file, header)
+def _index(domain: Domain, size: int, packed: UnfinishedStore) -> StoreIndex:
+    rows = [row for row in range(packed.done) if row not in packed.reasons]
+    names = domain.class_names
+    return StoreIndex(
+        name=domain.name,
+        size=size,
+        classes=list(domain.classes),
+        paths=[domain.paths[row] for row in rows],
+        labels=[names[row] for row in rows],
+        original_sizes=[size for size in packed.sizes if size],
+        hashes=[packed.contents[row] for row in rows],
+        skipped=[[domain.paths[row], reason] for row, reason in packed.reasons.items()],
+    )
 
 
-def _pixels(path: Path, size: int) -> tuple[np.ndarray, list[int]]:
-    image = decode(path)
-    return resized(image, size), [image.width, image.height]
+def _packed_file(root: Path, size: int, path: str) -> PackedFile:
+    image, content = read_image(os.path.join(root, path))
+    if isinstance(image, BadImage):
+        return PackedFile(None, None, str(content), str(image))
+    return PackedFile(resized(image, size), image.size, str(content))
 
 
-def _or_bad(read: Callable[[Path], Read], path: Path) -> Read | BadImage:
+def _content(root: Path, path: str) -> str:
     try:
-        return read(path)
+        return content_hash(os.path.join(root, path))
     except BadImage as reason:
-        return reason
+        return str(reason)
+
+
+def _is_readable(root: Path, path: str) -> bool:
+    return not isinstance(read_image(os.path.join(root, path)).image, BadImage)
+
+
+def _warn_if_full(cache: Path, needed: int) -> None:
+    free = shutil.disk_usage(cache).free
+    if needed > free:
+        found = f"the packed images take {needed / 1e9:.1f} GB, but {printable(cache)} has {free / 1e9:.1f} GB left"
+        warnings.warn(f"{found}; free some space or set `data.cache`", UserWarning, stacklevel=4)
 
 
 def _report_bad(skipped: Sequence[tuple[str, str]], domain: Domain, on_bad_image: Literal["stop", "skip"]) -> None:
@@ -127,14 +169,12 @@ def _report_bad(skipped: Sequence[tuple[str, str]], domain: Domain, on_bad_image
     raise InputError(f"{count}, the first is {first}; {remedy}")
 
 
-def _stat_fingerprint(domain: Domain, size: int) -> str:
-    """A hash that changes when a file's size or time of change does."""
-    stats = []
-    for path in domain.paths:
-        try:
-            status = (domain.root / path).stat()
-        except OSError:
-            stats.append(None)
-        else:
-            stats.append([status.st_size, status.st_mtime_ns])
-    return digest(FORMAT, size, os.path.abspath(domain.root), domain.paths, domain.class_names, stats)
+def _stats(domain: Domain) -> NDArray[np.int64]:
+    """The size and the time of change of each file, [n, 2]; -1 where there is no file."""
+    root = os.fspath(domain.root)
+    stats = np.full((len(domain.paths), 2), -1)
+    for number, path in enumerate(domain.paths):
+        with suppress(OSError):
+            status = os.stat(os.path.join(root, path))
+            stats[number] = status.st_size, status.st_mtime_ns
+    return stats

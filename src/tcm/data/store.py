@@ -5,8 +5,9 @@ A store is a folder with images.npy [n, size, size, 3], index.json and, if there
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from tcm.data.cache import atomic_folder
 from tcm.errors import InputError, printable
 
 FORMAT = 1  # part of every key: after raising it, all older stores are packed again
+PIECE = 10_000  # entries of a list that are made into text together
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,14 @@ class StoreIndex:
     classes: list[str]
     paths: list[str]
     labels: list[str | None]
-    original_sizes: list[list[int]]  # width, height
+    original_sizes: Sequence[Sequence[int]]  # width, height
     hashes: list[str]
     skipped: list[list[str]]  # path, reason
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
         """Writes index.json into the folder."""
-        (folder / "index.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
+        (folder / "index.json").write_text(json.dumps(vars(self)), encoding="utf-8")  # asdict would copy every list
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +98,16 @@ def open_store(folder: Path) -> ImageStore:
         labels=label_numbers(index.labels, index.classes),
         paths=index.paths,
         classes=tuple(index.classes),
-        original_sizes=[(width, height) for width, height in index.original_sizes],
+        original_sizes=_shared_pairs(index.original_sizes),
         hashes=index.hashes,
         skipped=[(path, reason) for path, reason in index.skipped],
     )
+
+
+def _shared_pairs(sizes: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """The sizes as tuples. Equal ones are one object: a million of them would take 130 MB."""
+    known: dict[tuple[int, int], tuple[int, int]] = {}
+    return [known.setdefault(pair, pair) for width, height in sizes for pair in ((width, height),)]
 
 
 def open_if_complete(folder: Path) -> ImageStore | None:
@@ -108,6 +116,17 @@ def open_if_complete(folder: Path) -> ImageStore | None:
         return open_store(folder)
     except InputError:
         return None
+
+
+def stored_counts(cache: Path, size: int) -> set[int]:
+    """How many images the stores of this size hold, by the headers of their files alone."""
+    found = set[int]()
+    for file in cache.glob("*/images.npy"):
+        with suppress(OSError, ValueError), file.open("rb") as opened:
+            np.lib.format.read_magic(opened)
+            count, *shape = np.lib.format.read_array_header_1_0(opened)[0]
+            found |= {count} if shape == [size, size, 3] else set()
+    return found
 
 
 def pack_arrays(
@@ -147,5 +166,25 @@ def label_numbers(names: Sequence[str | None], classes: Sequence[str]) -> Tensor
 
 
 def digest(*parts: object) -> str:
-    """A hash of JSON values, 32 hexadecimal digits."""
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+    """A hash of JSON values and arrays, 32 hexadecimal digits."""
+    made = hashlib.blake2b(digest_size=16)
+    for text in _json_pieces(parts):
+        made.update(text.encode())
+    return made.hexdigest()
+
+
+def _json_pieces(parts: Sequence[object]) -> Iterator[str]:
+    """json.dumps(parts) in pieces: the lists of a million files would be a text of 100 MB."""
+    yield "["
+    for number, part in enumerate(parts):
+        yield ", " if number else ""
+        if not isinstance(part, list | tuple | np.ndarray):
+            yield json.dumps(part)
+            continue
+        yield "["
+        for start in range(0, len(part), PIECE):
+            piece = part[start : start + PIECE]
+            listed = piece.tolist() if isinstance(piece, np.ndarray) else piece
+            yield (", " if start else "") + json.dumps(listed)[1:-1]
+        yield "]"
+    yield "]"
