@@ -27,7 +27,7 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2.functional import resize
+from torchvision.transforms.v2.functional import resize_image
 
 from tcm.data.folders import read_domain
 from tcm.data.packing import open_or_pack
@@ -55,7 +55,7 @@ def decode_some(files: Sequence[str], size: int | None = None) -> None:
     for file in files:
         image = decode_jpeg(read_file(file), mode=ImageReadMode.RGB)
         if size is not None:
-            resize(image, [size, size], InterpolationMode.BICUBIC, antialias=True)
+            resize_image(image, [size, size], InterpolationMode.BICUBIC, antialias=True)
 
 
 def decode_all(files: list[str], size: int | None) -> None:

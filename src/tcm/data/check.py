@@ -1,19 +1,25 @@
 """Reads every file of a data set once and reports what is wrong."""
 
-from collections import Counter, defaultdict
+import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tcm.data.benchmarks import Benchmark, recognise_benchmark
 from tcm.data.domains import Domain, joined_names
+from tcm.data.duplicates import HASH, same_content, same_content_in_several
 from tcm.data.folders import domain_folders, existing_folder, files_below, read_domain
-from tcm.data.images import BadImage, content_hash, decode, is_image
+from tcm.data.images import BadImage, is_image, read_image
 from tcm.data.layouts import listed_domains
 from tcm.data.reading import read_all
 from tcm.data.remarks import FEW, TINY
@@ -43,12 +49,13 @@ class DomainCheck:
     sizes: tuple[Size, Size, Size] | None  # of the smallest, the median and the largest image, None if none is readable
     bad: list[tuple[str, str]]  # path and reason
     not_images: list[str]
-    hashes: dict[str, list[str]]  # content hash -> paths
+    paths: Sequence[str]  # of the readable images
+    hashes: NDArray[np.bytes_]  # the hash of each readable image
 
     @property
     def duplicates(self) -> list[list[str]]:
         """Groups of paths with the same bytes."""
-        return [paths for paths in self.hashes.values() if len(paths) > 1]
+        return [[self.paths[row] for row in rows] for rows in same_content(self.hashes)]
 
     @property
     def largest_class(self) -> tuple[str, int] | None:
@@ -112,29 +119,36 @@ def check(domains: Sequence[Domain], root_name: str = "", quiet: bool = False) -
 
 def check_domain(domain: Domain, quiet: bool = False) -> DomainCheck:
     """The check of one domain: every image is decoded."""
-    files = [domain.root / path for path in domain.paths]
-    sizes: list[Size] = []
+    # Arrays, not objects: a data set may have a million images.
+    sizes, hashes = np.full((len(domain.paths), 2), -1, dtype=np.int32), np.empty(len(domain.paths), HASH)
     bad: list[tuple[str, str]] = []
-    hashes: defaultdict[str, list[str]] = defaultdict(list)
-    for path, found in zip(
-        domain.paths, read_all(_size_and_hash, files, f"checking {domain.name}", quiet=quiet), strict=True
-    ):
+    read = partial(_size_and_hash, domain.root)
+    for row, found in enumerate(read_all(read, domain.paths, f"checking {domain.name}", quiet=quiet)):
         if isinstance(found, BadImage):
-            bad.append((path, str(found)))
+            bad.append((domain.paths[row], str(found)))
         else:
-            sizes.append(found[0])
-            hashes[found[1]].append(path)
-    sizes.sort(key=lambda size: size.width * size.height)
+            sizes[row], hashes[row] = found
+    readable = sizes[:, 0] >= 0
     return DomainCheck(
         name=domain.name,
         root=domain.root,
-        images=len(files),
+        images=len(domain.paths),
         class_counts=dict(Counter(name for name in domain.class_names if name is not None)),
-        sizes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
+        sizes=_three_sizes(sizes[readable]),
         bad=bad,
         not_images=sorted(path for path in files_below(domain.root) if not is_image(path)),
-        hashes=dict(hashes),
+        paths=list(compress(domain.paths, readable)) if bad else domain.paths,
+        hashes=hashes[readable],
     )
+
+
+def _three_sizes(sizes: NDArray[np.int32]) -> tuple[Size, Size, Size] | None:
+    """The sizes of the smallest, the median and the largest image; None if there is none."""
+    if not len(sizes):
+        return None
+    order = sizes.prod(axis=1, dtype=np.int64).argsort(kind="stable")
+    smallest, median, largest = (Size(*sizes[order[place]].tolist()) for place in (0, len(sizes) // 2, -1))
+    return smallest, median, largest
 
 
 def render(result: Check) -> RenderableType:
@@ -167,20 +181,14 @@ def _doubts(domain: DomainCheck) -> list[str]:
     return found
 
 
-def _size_and_hash(path: Path) -> tuple[Size, str] | BadImage:
-    try:
-        return Size(*decode(path).size), content_hash(path)
-    except BadImage as reason:
-        return reason
+def _size_and_hash(root: Path, path: str) -> tuple[tuple[int, int], str] | BadImage:
+    image, content = read_image(os.path.join(root, path))
+    return image if isinstance(image, BadImage) else (image.size, str(content))
 
 
 def _shared(checks: Sequence[DomainCheck]) -> list[list[str]]:
-    groups: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for number, domain in enumerate(checks):
-        for content, paths in domain.hashes.items():
-            groups[content] += [(number, f"{domain.name}/{path}") for path in paths]
-    several = [group for group in groups.values() if len({number for number, _ in group}) > 1]
-    return [[path for _, path in group] for group in several]
+    groups = same_content_in_several([domain.hashes for domain in checks])
+    return [[f"{checks[number].name}/{checks[number].paths[row]}" for number, row in group] for group in groups]
 
 
 def _row(domain: DomainCheck) -> list[str]:
