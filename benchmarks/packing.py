@@ -54,6 +54,7 @@ def decode_some(files: Sequence[str], size: int | None = None) -> None:
     """Decodes the files one after another, and resizes them if there is a size."""
     for file in files:
         image = decode_jpeg(read_file(file), mode=ImageReadMode.RGB)
+        assert isinstance(image, torch.Tensor)  # it returns a list for a list
         if size is not None:
             resize_image(image, [size, size], InterpolationMode.BICUBIC, antialias=True)
 

@@ -74,19 +74,14 @@ def predict_images(
     fabric: Compute, answer: Callable[[Tensor], Answer], images: Tensor, crop: int, show: Show = lambda done: None
 ) -> Predictions:
     """Predictions for uint8 images [n, size, size, 3], centre-cropped, in one pass."""
-    batches = [
-        Predictions(
-            _probabilities(found.logits),
-            found.features.float(),
-            {name: _probabilities(logits) for name, logits in found.variants.items()},
-        )
-        for found in run_in_batches(fabric, answer, images, crop, show)
-    ]
-    return Predictions(
-        _concatenated(batch.probabilities for batch in batches),
-        _concatenated(batch.features for batch in batches),
-        {name: _concatenated(batch.variants[name] for batch in batches) for name in batches[0].variants},
-    )
+
+    def tensors(found: Answer) -> dict[str, Tensor]:
+        variants = {f"variant {name}": _probabilities(logits) for name, logits in found.variants.items()}
+        return {"probabilities": _probabilities(found.logits), "features": found.features.float(), **variants}
+
+    whole = _gathered(map(tensors, run_in_batches(fabric, answer, images, crop, show)), len(images))
+    variants = {name.removeprefix("variant "): found for name, found in whole.items() if name.startswith("variant ")}
+    return Predictions(whole["probabilities"], whole["features"], variants)
 
 
 def predict_task(fabric: Compute, method: Method, task: Task, crop: int, quiet: bool = True) -> TaskPredictions:
@@ -96,10 +91,18 @@ def predict_task(fabric: Compute, method: Method, task: Task, crop: int, quiet: 
     leave source images as they are.
     """
     first = len(task.source.images)
+
+    def show(store: ImageStore, before: int) -> Show:
+        def shown(done: int) -> None:
+            display.update(before + done)
+            store.release_pages()  # or all images would count as memory of this process in the end
+
+        return shown
+
     with ProgressDisplay("evaluate", first + len(task.target.images), unit="image", quiet=quiet) as display:
         return TaskPredictions(
-            predict_images(fabric, method.answer_fast, task.source.images, crop, display.update),
-            predict_images(fabric, method.answer, task.target.images, crop, shown_after(display, first)),
+            predict_images(fabric, method.answer_fast, task.source.images, crop, show(task.source, 0)),
+            predict_images(fabric, method.answer, task.target.images, crop, show(task.target, first)),
         )
 
 
@@ -135,6 +138,23 @@ def probabilities(fabric: Compute, predict: Callable[[Tensor], Tensor], images: 
 
 def _probabilities(logits: Tensor) -> Tensor:
     return logits.float().softmax(dim=1)
+
+
+def _gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, Tensor]:
+    """The batches of each name one after the other, [count, ...] on the CPU.
+
+    They are copied into one tensor each as they come: many small ones between the large ones of a network would keep
+    a gigabyte of memory from being used again.
+    """
+    whole, done = dict[str, Tensor](), 0
+    for batch in batches:
+        size = len(next(iter(batch.values())))
+        for name, part in batch.items():
+            if name not in whole:
+                whole[name] = part.new_empty((count, *part.shape[1:]))
+            whole[name][done : done + size] = part
+        done += size
+    return {name: found.cpu() for name, found in whole.items()}
 
 
 def _concatenated(parts: Iterable[Tensor]) -> Tensor:

@@ -22,6 +22,7 @@ PREFIX = "select/"  # of the names of the scores in metrics.jsonl
 ACCURACY = "target/accuracy"
 TEMPERATURE = 0.05  # of SND
 AT_ONCE = 2**20  # similarities that SND holds in memory: they fit into the cache of a processor
+DENSE = 20_000  # images that SND compares with each other: a million would take hours at each evaluation
 FITTED = 5000  # images of each domain that DEV's domain classifier is fitted on
 
 Rows = Sequence[Mapping[str, Any]]  # of metrics.jsonl
@@ -112,11 +113,12 @@ def scores(
     validation = torch.ones(len(labels), dtype=torch.bool) if held_out is None else held_out
     errors = (source.probabilities.argmax(dim=1) != labels)[validation].double()
     weights = importance_weights(fitted, target.features, source.features[validation])
+    compared = evenly_spaced(target.probabilities, DENSE)
     found = {
         "entropy": negative_entropy(target.probabilities),
         "information": information(target.probabilities),
         # In float64: a GPU may round the factors of float32 products to 10 bits. Apple's have no float64.
-        "snd": neighbourhood_density(target.probabilities.to("cpu" if device.type == "mps" else device, torch.float64)),
+        "snd": neighbourhood_density(compared.to("cpu" if device.type == "mps" else device, torch.float64)),
         "dev": embedded_validation(weights, errors),
         "source": 1 - float(errors.mean()),
     }
