@@ -201,6 +201,15 @@ def test_scores_are_those_of_the_held_out_images():
     assert found["select/snd"] == neighbourhood_density(target.probabilities.double())
 
 
+def test_snd_compares_some_images_of_a_large_target(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tcm.classifier.selection.DENSE", 10)
+    source, target, labels = prediction(0), prediction(1), torch.arange(40) % CLASSES
+    found = scores(source, labels, target, None, CPU)
+    some = evenly_spaced(target.probabilities, 10).double()
+    assert len(some) == 10
+    assert found["select/snd"] == neighbourhood_density(some)
+
+
 def test_without_held_out_images_all_source_images_are_looked_at():
     source, target, labels = prediction(0), prediction(1), torch.arange(40) % CLASSES
     found = scores(source, labels, target, None, CPU)

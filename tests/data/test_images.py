@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tcm.data.images import MAX_PIXELS, BadImage, content_hash, decode, is_image, resized
+from tcm.data.images import (
+    IN_MEMORY,
+    MAX_PIXELS,
+    BadImage,
+    content_hash,
+    decode,
+    is_image,
+    read_image,
+    resized,
+    upright_rgb,
+)
 
 
 def saved(path: Path, image: Image.Image, **options: Any) -> Path:
@@ -211,3 +221,31 @@ def test_content_hash_is_of_the_bytes(tmp_path: Path):
     other.write_bytes(b"x" * 99_999 + b"y")
     assert content_hash(one) == content_hash(same) != content_hash(other)
     assert len(content_hash(one)) == 32
+
+
+@pytest.mark.parametrize("padding", [0, IN_MEMORY])
+def test_image_and_hash_are_read_together(tmp_path: Path, padding: int):
+    path = saved(tmp_path / "x.png", Image.new("RGB", (3, 2), (1, 2, 3)))
+    path.write_bytes(path.read_bytes() + b"x" * padding)
+    image, content = read_image(path)
+    assert content == content_hash(path)
+    assert not isinstance(image, BadImage)
+    assert np.array_equal(np.asarray(image), np.asarray(decode(path)))
+
+
+def test_a_file_that_is_not_an_image_still_has_a_hash(tmp_path: Path):
+    path = tmp_path / "x.png"
+    path.write_text("no image")
+    image, content = read_image(path)
+    assert str(image) == "not an image of a known format"
+    assert content == content_hash(path)
+    image, content = read_image(tmp_path / "gone.png")
+    assert str(image) == str(content) == "No such file or directory"
+
+
+def test_an_image_that_a_user_holds_is_not_turned_in_place(tmp_path: Path):
+    image = Image.fromarray(np.arange(18, dtype=np.uint8).reshape(2, 3, 3))
+    image.getexif()[0x0112] = 6
+    turned = upright_rgb(image)
+    assert turned.size == (2, 3)
+    assert image.size == (3, 2)

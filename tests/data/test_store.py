@@ -1,3 +1,5 @@
+import hashlib
+import json
 import resource
 from pathlib import Path
 
@@ -5,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tcm.data.store import ImageStore, open_store, pack_arrays
+from tcm.data.store import PIECE, ImageStore, digest, open_store, pack_arrays, stored_counts
 from tcm.errors import InputError
 
 
@@ -59,3 +61,28 @@ def test_writing_to_the_images_does_not_reach_the_file(tmp_path: Path):
 def test_a_store_is_shown_in_one_line(tmp_path: Path):
     store = packed_arrays(tmp_path / "digits")
     assert repr(store) == f"ImageStore('digits', 3 images of 16 x 16, 2 classes, in {tmp_path / 'digits'})"
+
+
+def test_the_pages_of_images_can_be_released_and_read_again(tmp_path: Path):
+    store = packed_arrays(tmp_path / "digits")
+    before = store.images.clone()
+    store.release_pages()
+    assert torch.equal(store.images, before)
+
+
+def test_the_counts_of_stores_are_read_from_their_headers(tmp_path: Path):
+    assert stored_counts(tmp_path / "none", 16) == set()
+    packed_arrays(tmp_path / "a", count=3)
+    packed_arrays(tmp_path / "b", count=5)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "images.npy").write_bytes(b"damaged")
+    assert stored_counts(tmp_path, 16) == {3, 5}
+    assert stored_counts(tmp_path, 8) == set()
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE, 2 * PIECE + 1])
+def test_a_digest_is_that_of_the_whole_json_text(count: int):
+    parts = [1, "ü", [f"{number}.png" for number in range(count)], (None,) * count, {"a": [1]}]
+    stats = np.arange(2 * count).reshape(count, 2)
+    text = json.dumps([*parts, stats.tolist()])
+    assert digest(*parts, stats) == hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
