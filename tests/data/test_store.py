@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tcm.data.store import PIECE, ImageStore, digest, open_store, pack_arrays, stored_counts
+from tcm.data.store import PIECE, ImageStore, digest, open_store, pack_arrays, stores_of_shape
 from tcm.errors import InputError
 
 
@@ -70,14 +70,14 @@ def test_the_pages_of_images_can_be_released_and_read_again(tmp_path: Path):
     assert torch.equal(store.images, before)
 
 
-def test_the_counts_of_stores_are_read_from_their_headers(tmp_path: Path):
-    assert stored_counts(tmp_path / "none", 16) == set()
+def test_stores_are_found_by_their_headers(tmp_path: Path):
+    assert stores_of_shape(tmp_path / "none", 3, 16) == []
     packed_arrays(tmp_path / "a", count=3)
     packed_arrays(tmp_path / "b", count=5)
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "images.npy").write_bytes(b"damaged")
-    assert stored_counts(tmp_path, 16) == {3, 5}
-    assert stored_counts(tmp_path, 8) == set()
+    assert stores_of_shape(tmp_path, 5, 16) == [tmp_path / "b"]
+    assert stores_of_shape(tmp_path, 5, 8) == stores_of_shape(tmp_path, 4, 16) == []
 
 
 @pytest.mark.parametrize("count", [0, 1, PIECE, 2 * PIECE + 1])

@@ -30,12 +30,13 @@ from tcm.data.store import (
     open_if_complete,
     open_store,
     same_store,
-    stored_counts,
+    stores_of_shape,
 )
 from tcm.data.unfinished import PackedFile, UnfinishedStore
 from tcm.errors import InputError, printable
 
 TOGETHER = 2**20  # bytes of pixels that a thread makes before it hands them over
+SAMPLE = 10  # files that are looked for in a store before all are
 
 
 def open_or_pack(
@@ -76,11 +77,19 @@ def _noted(domain: Domain, fingerprint: str, cache: Path) -> ImageStore | None:
 
 
 def _moved(domain: Domain, size: int, cache: Path, quiet: bool) -> ImageStore | None:
-    """The store of the same files, which have another place or time; the files are only read if there may be one."""
-    if len(domain.paths) not in stored_counts(cache, size):
+    """The store of the same files, which have another place or time; all are read only if some are in a store."""
+    if not any(_may_hold(folder, domain) for folder in stores_of_shape(cache, len(domain.paths), size)):
         return None
     hashes = read_all(partial(_content, domain.root), domain.paths, f"reading {domain.name}", quiet=quiet)
     return _cached(cache / _key(domain, size, list(hashes)), domain)
+
+
+def _may_hold(folder: Path, domain: Domain) -> bool:
+    """Whether the store in that folder has the same paths and at least one of some files."""
+    store, some = open_if_complete(folder), range(0, len(domain.paths), max(len(domain.paths) // SAMPLE, 1))
+    if store is None or store.paths != list(domain.paths):
+        return False
+    return any(store.hashes[row] == _content(domain.root, domain.paths[row]) for row in some)
 
 
 def _cached(folder: Path, domain: Domain) -> ImageStore | None:

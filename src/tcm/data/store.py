@@ -129,14 +129,14 @@ def open_if_complete(folder: Path) -> ImageStore | None:
         return None
 
 
-def stored_counts(cache: Path, size: int) -> set[int]:
-    """How many images the stores of this size hold, by the headers of their files alone."""
-    found = set[int]()
-    for file in cache.glob("*/images.npy"):
+def stores_of_shape(cache: Path, count: int, size: int) -> list[Path]:
+    """The folders of stores with so many images of this size, by the headers of their files alone."""
+    found: list[Path] = []
+    for file in sorted(cache.glob("*/images.npy")):
         with suppress(OSError, ValueError), file.open("rb") as opened:
             np.lib.format.read_magic(opened)
-            count, *shape = np.lib.format.read_array_header_1_0(opened)[0]
-            found |= {count} if shape == [size, size, 3] else set()
+            if np.lib.format.read_array_header_1_0(opened)[0] == (count, size, size, 3):
+                found.append(file.parent)
     return found
 
 
