@@ -145,7 +145,7 @@ def test_new_images_are_read_once(folder: Path, cache: Path, monkeypatch: pytest
     assert counts == {"hashed": 0, "decoded": 4}
 
 
-def test_another_domain_with_the_same_names_is_read_once(
+def test_another_domain_with_the_same_names_is_packed_too(
     folder: Path, cache: Path, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):
     first = open_or_pack(read_domain(folder), 16, cache)

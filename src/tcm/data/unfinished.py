@@ -21,7 +21,7 @@ SAVE_EVERY = 1.0  # seconds between two savings, if the disk is fast enough
 
 
 class PackedFile(NamedTuple):
-    """What became of an image file."""
+    """One image file, decoded and resized."""
 
     pixels: NDArray[np.uint8] | None  # [size, size, 3], None if the file cannot be read
     original_size: tuple[int, int] | None  # width, height
