@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from tcm.data.stream import Stream, Strong, derived_seed, indices_at
 from tcm.data.strong_views import SMALL_IMAGES, strong_views
 from tcm.data.task import Task
 from tcm.errors import InputError
+from tcm.nn.cuda_graphs import Recorder
 
 CPU = torch.device("cpu")
 K = 3
@@ -82,6 +85,25 @@ def test_batches_fed_from_host_memory_are_the_same(digits: Task, form: str, only
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_fed_to_a_gpu_are_the_same(digits: Task, form: str, only_made: bool):
     require_same_batches(digits, form, only_made, True, torch.device("cuda"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", ["recorded", "compiled"])
+def test_cuda_graphs_take_batches_that_are_fed(digits: Task, form: str):
+    options = {"batch": 64, "seed": 0, "view": View(28, True, 1), "device": torch.device("cuda")}
+    fed, resident = (Stream(*digits, **options, resident=kept) for kept in (False, True))
+    weights = torch.rand(3, 28, 28, device="cuda")
+
+    def plain(images: Tensor) -> Tensor:
+        return (images * weights).sum(dim=(1, 2, 3))
+
+    recorder = Recorder()
+    recorder.on = True
+    recorded = torch.compile(plain, mode="reduce-overhead") if form == "compiled" else partial(recorder, "sum", plain)
+    for step in range(40):
+        batch = fed.batch(step)
+        torch.compiler.cudagraph_mark_step_begin()
+        torch.testing.assert_close(recorded(batch.source), plain(resident.batch(step).source))
 
 
 def test_of_counterfactuals_only_those_are_fed_that_strong_views_start_from(digits: Task):
