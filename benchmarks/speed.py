@@ -1,6 +1,6 @@
 """Speed as ratios to a plain reference in the same run, never in seconds alone.
 
-python benchmarks/speed.py input            share of a DANN step that is spent on making its batch
+python benchmarks/speed.py input            what making the batch adds to steps, with images on the device and not
 python benchmarks/speed.py stage1           steps of stage 1 against a straightforward implementation
 python benchmarks/speed.py growth           steps of stage 1 with 8 mechanisms against 4
 python benchmarks/speed.py transport        stored images to counterfactuals
@@ -11,7 +11,7 @@ python benchmarks/speed.py ... --quick      the same with small networks, for a 
 import argparse
 
 import torch
-from speed_input import input_share
+from speed_input import INPUT_METHODS, input_share
 from speed_stage1 import FORMS, growth, stage1, transport
 from speed_stage2 import stage2
 
@@ -21,10 +21,11 @@ def main() -> None:
     parts = {"input": input_share, "stage1": stage1, "growth": growth, "transport": transport, "stage2": stage2}
     parser.add_argument("what", choices=parts)
     parser.add_argument("--forms", nargs="*", choices=FORMS, default=list(FORMS), help="forms of stage 1")
+    parser.add_argument("--methods", nargs="*", choices=INPUT_METHODS, default=list(INPUT_METHODS), help="of input")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     torch.set_autocast_cache_enabled(False)
-    parts[arguments.what](arguments.quick, arguments.forms)
+    parts[arguments.what](arguments.quick, arguments.methods if arguments.what == "input" else arguments.forms)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from support.fake_runs import write_run
 from support.tiny_suite import OPTIONS, ended, suite
 
@@ -83,7 +84,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest groups first."""
+    """Puts the longest groups first, and skips tests of GPUs where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no GPU"))
     order = {group: place for place, group in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(group_of(item.nodeid), len(order)))
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from rich.table import Column
 
 LINE_EVERY = 10.0  # seconds between plain lines
 WIDE = 120  # columns of a terminal with room for everything
+RECENT = 60.0  # seconds over which the rate is measured
 
 
 class StageProgress:
@@ -59,8 +61,9 @@ class ProgressDisplay:
         outer, self.stages = _OUTER.get(), _STAGES.get()
         self.title = f"{self.stages.place} {title}" if self.stages else title
         self.total, self.unit, self.quiet = total, unit, quiet or (outer is not None and outer.quiet)
-        self.first, self.done, self.text = done, done, ""
+        self.done, self.text = done, ""
         self.started = self.last_line = time.monotonic()
+        self.seen: deque[tuple[float, int]] = deque()  # when so many units were done, over the last RECENT seconds
         self._bar: Progress | None = outer._bar if outer else None
         self._inner = outer is not None
         if outer is None and not quiet:
@@ -88,12 +91,19 @@ class ProgressDisplay:
 
     @property
     def rate(self) -> float:
-        """Units per second since the display opened."""
-        return (self.done - self.first) / max(time.monotonic() - self.started, 1e-9)
+        """Units per second in the last minute; 0 if it is unknown.
+
+        The time before the first update does not count: networks may be compiled in it.
+        """
+        if not self.seen:
+            return 0.0
+        since, done = self.seen[0]
+        return (self.done - done) / max(time.monotonic() - since, 1e-9)
 
     def update(self, done: int, text: str | None = None) -> None:
         """Shows that `done` units are done; `text` replaces the short text beside the bar."""
         self.done, self.text = done, self.text if text is None else text
+        self._note(time.monotonic())
         if self._bar is not None:
             rate = format_rate(self.rate, self.unit) if self.rate else ""
             text = "  ".join(filter(None, [self.left_of_all, self.text]))
@@ -101,9 +111,16 @@ class ProgressDisplay:
         elif not self.quiet and time.monotonic() - self.last_line >= LINE_EVERY:
             self._line()
 
+    def _note(self, now: float) -> None:
+        """Remembers what is done by now, at most once a second, and forgets what is not recent."""
+        if not self.seen or now - self.seen[-1][0] >= 1:
+            self.seen.append((now, self.done))
+        while len(self.seen) > 1 and now - self.seen[1][0] >= RECENT:
+            self.seen.popleft()
+
     @property
     def left(self) -> float | None:
-        """Seconds until `total`; None before anything is done."""
+        """Seconds until `total`; None if the rate is unknown."""
         return (self.total - self.done) / self.rate if self.rate else None
 
     @property

@@ -241,8 +241,7 @@ def test_the_folder_of_a_fit_stands_for_the_runs_inside(world: World, capfd: pyt
     """As `tcm fit` leaves it, with a run for each stage."""
     world.copy("fit/erm")
     shutil.copytree(world.mechanisms, world.here / "fit" / "mechanisms")
-    lengths = {"steps": 2, "tcm_steps": 2, "mechanism_steps": 2}
-    plan = Plan(DataConfig(), ("erm",), False, 2, **lengths, batch=4, mechanism_batch=4, held_out=0.0)
+    plan = Plan(DataConfig(), ("erm",), False, 2, steps=2, batch=4, mechanism_steps=2, mechanism_batch=4, held_out=0.0)
     FitFolder(world.here / "fit").start({}, plan)
     assert "is not finished; repeat" in refusal(capfd, world.words("predict {here}/fit {data}/Art"))
     FitFolder(world.here / "fit").finish("erm", "the only one")

@@ -1,31 +1,30 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from tcm.data.augment import View, as_input
 from tcm.data.batch import Batch
-from tcm.data.stream import Stream, Strong, derived_seed, indices_at, starting_points
-from tcm.data.strong_views import SMALL_IMAGES
+from tcm.data.stream import Stream, Strong, derived_seed, indices_at
+from tcm.data.strong_views import SMALL_IMAGES, strong_views
 from tcm.data.task import Task
 from tcm.errors import InputError
+from tcm.nn.cuda_graphs import Recorder
 
 CPU = torch.device("cpu")
 K = 3
 
 
-def stream(
-    digits: Task,
-    resident: bool | None = None,
-    seed: int = 0,
-    batch: int = 16,
-    transported: tuple[Tensor, Tensor] | None = None,
-) -> Stream:
+def stream(digits: Task, seed: int = 0, batch: int = 16, transported: tuple[Tensor, Tensor] | None = None) -> Stream:
     view = View(28, True, 1)
-    return Stream(*digits, batch=batch, seed=seed, view=view, device=CPU, transported=transported, resident=resident)
+    return Stream(*digits, batch=batch, seed=seed, view=view, device=CPU, transported=transported)
 
 
 def tensors(batch: Batch) -> list[Tensor]:
-    return [batch.source, batch.labels, batch.target, *(batch.counterfactuals or ())]
+    images = [batch.source, batch.target, *(batch.counterfactuals or ()), *(batch.strong or ())]
+    assert batch.target_indices is not None
+    return [batch.labels, batch.target_indices, *images]
 
 
 def darkened(digits: Task) -> tuple[Tensor, Tensor]:
@@ -44,11 +43,77 @@ def test_a_batch_is_a_function_of_seed_and_step(digits: Task):
     assert not torch.equal(one.batch(7).source, other.batch(7).source)
 
 
-def test_prefetched_images_are_the_same(digits: Task):
-    resident, prefetched = stream(digits), stream(digits, resident=False)
-    for step in (0, 1, 2, 9, 4, 63, 64, 200, 65):  # in order, then jumping as a resumed run does
-        for a, b in zip(tensors(resident.batch(step)), tensors(prefetched.batch(step)), strict=True):
+STRONG = Strong(SMALL_IMAGES, 0.5)
+FORMS = {
+    "images": {},
+    "counterfactuals": {"counterfactuals": True},
+    "strong views": {"strong": STRONG},
+    "strong views from counterfactuals": {"counterfactuals": True, "strong": STRONG},
+    "some mechanisms": {"counterfactuals": True, "strong": Strong(SMALL_IMAGES, 0.5, ([2], []))},
+}
+
+
+def require_same_batches(digits: Task, form: str, only_made: bool, held_out: bool, device: torch.device) -> None:
+    """An error unless batches that are fed from host memory are those of images on the device, in any order of steps.
+
+    Everything is fed, or only the counterfactuals where only the images fit on the device.
+    """
+    options = {"batch": 16, "seed": 0, "view": View(28, True, 1), "device": device}
+    options |= {name: value for name, value in FORMS[form].items() if name != "counterfactuals"}
+    options["transported"] = darkened(digits) if "counterfactuals" in FORMS[form] else None
+    options["held_out"] = torch.arange(len(digits.source)) % 3 == 0 if held_out else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tcm.data.stream.fits", lambda parts, device: len(parts) == 2)
+        fed = Stream(*digits, **options, resident=None if only_made else False)
+    resident = Stream(*digits, **options, resident=True)
+    made = 2 if options["transported"] else 0
+    assert [part.resident for part in fed.parts] == [only_made] * 2 + [False] * made
+    for step in (0, 1, 2, 9, 4, 4, 63, 64, 200, 65, *range(120, 130)):  # in order, then jumping as a resumed run does
+        for a, b in zip(tensors(resident.batch(step)), tensors(fed.batch(step)), strict=True):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("only_made", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_batches_fed_from_host_memory_are_the_same(digits: Task, form: str, only_made: bool, held_out: bool):
+    require_same_batches(digits, form, only_made, held_out, CPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("only_made", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_batches_fed_to_a_gpu_are_the_same(digits: Task, form: str, only_made: bool):
+    require_same_batches(digits, form, only_made, True, torch.device("cuda"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", ["recorded", "compiled"])
+def test_cuda_graphs_take_batches_that_are_fed(digits: Task, form: str):
+    options = {"batch": 64, "seed": 0, "view": View(28, True, 1), "device": torch.device("cuda")}
+    fed, resident = (Stream(*digits, **options, resident=kept) for kept in (False, True))
+    weights = torch.rand(3, 28, 28, device="cuda")
+
+    def plain(images: Tensor) -> Tensor:
+        return (images * weights).sum(dim=(1, 2, 3))
+
+    recorder = Recorder()
+    recorder.on = True
+    recorded = torch.compile(plain, mode="reduce-overhead") if form == "compiled" else partial(recorder, "sum", plain)
+    for step in range(40):
+        batch = fed.batch(step)
+        torch.compiler.cudagraph_mark_step_begin()
+        torch.testing.assert_close(recorded(batch.source), plain(resident.batch(step).source))
+
+
+def test_of_counterfactuals_only_those_are_fed_that_strong_views_start_from(digits: Task):
+    shown = strong_stream(digits, STRONG, resident=False)
+    for step in range(60, 70):
+        *_, source, target = shown.fed_rows(step)
+        for rows, pixels, plan in zip((source, target), shown.plan(step), shown.strong_plan(step), strict=True):
+            used = plan.made_by >= 0
+            assert 0 < used.sum() < 16
+            assert torch.equal(rows, (pixels.indices * K + plan.made_by)[used])
 
 
 def test_counterfactuals_are_cropped_like_their_images(digits: Task):
@@ -67,19 +132,6 @@ def test_counterfactuals_are_cropped_like_their_images(digits: Task):
             for i in range(K):
                 assert torch.equal(made[i], ((images * 255).round() - i).clamp(min=0) / 255)
             assert made.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
-
-
-@pytest.mark.parametrize("only_made", [True, False])
-def test_prefetched_counterfactuals_are_the_same(digits: Task, monkeypatch: pytest.MonkeyPatch, only_made: bool):
-    """Everything is prefetched, or only the counterfactuals where only the images fit on the device."""
-    made = darkened(digits)
-    resident = stream(digits, transported=made)
-    monkeypatch.setattr("tcm.data.stream.fits", lambda parts, device: len(parts) == 3)
-    prefetched = stream(digits, transported=made, resident=None if only_made else False)
-    assert [part.resident for part in prefetched.parts] == [only_made] * 3 + [False] * 2
-    for step in (0, 1, 2, 9, 4, 63, 64, 200, 65):
-        for a, b in zip(tensors(resident.batch(step)), tensors(prefetched.batch(step)), strict=True):
-            assert torch.equal(a, b)
 
 
 def test_labels_belong_to_their_images(digits: Task):
@@ -120,9 +172,8 @@ def strong_stream(digits: Task, strong: Strong, resident: bool | None = None) ->
     return Stream(*digits, batch=16, seed=0, view=view, device=CPU, transported=made, strong=strong, resident=resident)
 
 
-def test_strong_views_are_a_function_of_the_step_wherever_images_lie(digits: Task):
-    strong = Strong(SMALL_IMAGES, 0.5)
-    one, two = strong_stream(digits, strong), strong_stream(digits, strong, resident=False)
+def test_strong_views_are_a_function_of_the_step(digits: Task):
+    one, two = strong_stream(digits, STRONG), strong_stream(digits, STRONG)
     for step in (0, 70, 3):
         first, second = one.batch(step), two.batch(step)
         assert first.counterfactuals is None  # they are in the strong views
@@ -143,12 +194,15 @@ def test_strong_views_start_from_the_image_or_from_its_counterfactual(digits: Ta
         assert abs((found >= 0).double().mean() - share) < 0.07
         if share:
             assert set(found.tolist()) - {-1} == set(range(K))
-    plan, made = strong_stream(digits, Strong(SMALL_IMAGES, 0.5)), darkened(digits)
-    (source, _), pixels = plan.strong_plan(0), plan.plan(0)[0]
-    shown = starting_points((digits.source.images, pixels), (made[0], pixels), plan.strong_plan(0)[0])
-    for image, index, by in zip(shown, pixels.indices, source.made_by, strict=True):
-        expected = digits.source.images[index] if by < 0 else made[0][index, by]
-        assert torch.equal(image, expected)
+    shown, made = strong_stream(digits, Strong(SMALL_IMAGES, 0.5)), darkened(digits)
+    found = shown.batch(3).strong
+    assert found is not None
+    for side, (store, pixels, drawn) in enumerate(zip(digits, shown.plan(3), shown.strong_plan(3), strict=True)):
+        starts = [
+            store.images[index] if by < 0 else made[side][index, by]
+            for index, by in zip(pixels.indices, drawn.made_by, strict=True)
+        ]
+        assert torch.equal(found[side], strong_views(torch.stack(starts), drawn.look, 32))
 
 
 def test_only_useful_mechanisms_are_used(digits: Task):

@@ -318,7 +318,7 @@ def test_the_whole_is_one_graph():
     torch.testing.assert_close(traced(images, parameters, 28), strong_views(images, parameters, 28))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_gpu_gives_the_views_of_the_cpu(compiled: bool):
     images, parameters, gpu = noise(32, 256), drawn((32,), size=256), torch.device("cuda")

@@ -370,7 +370,7 @@ def test_resume_is_exact(settings: dict, digits: Task, tmp_path: Path, monkeypat
     assert untimed[0] == untimed[1]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("settings", [{"warmup": 2}, COMBINED], ids=["paper", "combined"])
 def test_recorded_steps_are_those_of_plain_calls(settings: dict):
     def trained(recorded: bool) -> tuple[dict[str, Tensor], list[float]]:

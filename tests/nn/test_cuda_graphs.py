@@ -4,8 +4,6 @@ from torch import Tensor, nn
 
 from tcm.nn.cuda_graphs import Recorder
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-
 
 def test_switched_off_it_is_a_plain_call():
     recorder, calls = Recorder(), []
@@ -21,7 +19,7 @@ def test_switched_off_it_is_a_plain_call():
     assert all(x is one and y is two for x, y in calls)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_replay_equals_a_plain_call_for_every_shape():
     recorder = Recorder()
     recorder.on = True
@@ -45,7 +43,7 @@ def test_a_replay_equals_a_plain_call_for_every_shape():
         assert len(calls) == 2 * min(round_number + 1, 2)  # once as usual, once recorded
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_what_a_recorded_function_changes_in_place_is_changed_at_every_call():
     recorder = Recorder()
     recorder.on = True
@@ -69,7 +67,7 @@ def test_what_a_recorded_function_changes_in_place_is_changed_at_every_call():
         assert recorder("twice", lambda y: 2 * y, x)[0].item() == 2 * step
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_results_outlive_the_other_graphs_that_share_their_memory():
     recorder = Recorder()
     recorder.on = True

@@ -1,5 +1,6 @@
 """Every learner for a few steps in double precision, in one process or several: for tests that they are equal."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -32,7 +33,8 @@ from tcm.training.tracking import Tracker
 
 BATCH = 7  # which neither 2 nor 4 processes divide evenly
 STEPS = 3
-FABRIC = Inference(torch.device("cpu"), "fp32")  # which loads faster than Lightning Fabric
+DEVICE = torch.device(os.environ.get("TCM_TEST_DEVICE", "cpu"))
+FABRIC = Inference(DEVICE, "fp32")  # which loads faster than Lightning Fabric
 SMALL = {name: partial(config.for_images, small=True) for name, config in METHODS.items()}
 # Every method, and forms of some with other passes, optimisers or phases than the default.
 METHOD_FORMS: dict[str, Callable[[], MethodConfig]] = {
@@ -64,8 +66,8 @@ def build(name: str, task: Task) -> Learner:
     if name in MECHANISM_FORMS:
         tiny = {"generator": GeneratorConfig(2, 1, 1, kernel=3), "critic": CriticConfig(4, 1)}
         config = replace(bank_config(MECHANISM_FORMS[name], small=True), **tiny, warmup=1, pool=10)
-        return config.build(3, 32, STEPS, 10).double()
-    return build_method(narrowed(METHOD_FORMS[name]()), task)
+        return config.build(3, 32, STEPS, 10).double().to(DEVICE)
+    return build_method(narrowed(METHOD_FORMS[name]()), task).to(DEVICE)
 
 
 def narrowed(config: Any) -> MethodConfig:
@@ -80,11 +82,11 @@ def narrowed(config: Any) -> MethodConfig:
 
 def build_method(config: MethodConfig, task: Task) -> Method:
     """A method that may predict the images of the task in the course of training."""
-    images = [as_input(store.images).double() for store in task]
+    images = [as_input(store.images).double().to(DEVICE) for store in task]
 
     @torch.no_grad()
     def task_features(network: Callable[[Tensor], Tensor]) -> TaskFeatures:
-        return TaskFeatures(network(images[0]), task.source.labels, network(images[1]))
+        return TaskFeatures(network(images[0]), task.source.labels.to(DEVICE), network(images[1]))
 
     @torch.no_grad()
     def predict(method: Method) -> Tensor:
@@ -106,7 +108,7 @@ class DoubleStream:
     """Batches in double precision. The negatives of images serve as counterfactuals."""
 
     def __init__(self, name: str, task: Task):
-        self.options = {"view": DataConfig(benchmark="digits").resolved().view, "device": torch.device("cpu")}
+        self.options = {"view": DataConfig(benchmark="digits").resolved().view, "device": DEVICE}
         if name in METHOD_FORMS:
             config = METHOD_FORMS[name]()
             k, share = config.number_of_mechanisms or 2, config.strong_counterfactuals

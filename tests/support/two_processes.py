@@ -1,9 +1,11 @@
 """A program that a test starts: it compares runs on two processes with runs on one, and writes what it finds.
 
     python tests/support/two_processes.py FOLDER
+    TCM_TEST_DEVICE=cuda:0 python tests/support/two_processes.py FOLDER learners
 
 The processes are forks of this one, because importing PyTorch takes most of the time of so short runs. They find their
-places in the variables that torchrun sets.
+places in the variables that torchrun sets. The second form compares learners alone, in two processes that share a GPU:
+NCCL refuses that, so they exchange through gloo, which takes tensors of GPUs as well.
 """
 
 import json
@@ -55,7 +57,7 @@ def compare(folder: Path, processes: Processes) -> dict[str, Any]:
     """All comparisons of two processes with one."""
     task = small_task()
     return {
-        "learners": {name: against_one(name, task, folder, processes) for name in ALL},
+        **compare_learners(folder, processes),
         "norms of each process": against_one("erm", task, folder, processes, divided_with_own_norms),
         "losses of each process": against_one("mcc", task, folder, processes, divided_as_usual, PartStream),
         "resumed": {name: resumed(name, task, folder, processes) for name in RESUMED},
@@ -65,6 +67,12 @@ def compare(folder: Path, processes: Processes) -> dict[str, Any]:
         "errors": errors(processes),
         "transport": transported(task, folder),
     }
+
+
+def compare_learners(folder: Path, processes: Processes) -> dict[str, Any]:
+    """Every learner in two processes and in one."""
+    task = small_task()
+    return {"learners": {name: against_one(name, task, folder, processes) for name in ALL}}
 
 
 def divided(learner: Any, processes: Processes) -> None:
@@ -282,7 +290,10 @@ def forked(count: int, work: Callable[[Processes], Any], file: Path) -> None:
     assert codes == [0] * count, codes
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, only: str = "") -> None:
+    if only:
+        forked(2, partial(compare_learners, folder), folder / "2.json")
+        return
     forked(2, partial(compare, folder), folder / "2.json")
     forked(4, partial(finish, folder), folder / "4.json")
     (folder / "1.json").write_text(json.dumps(finish(folder, ALONE)))
@@ -293,4 +304,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

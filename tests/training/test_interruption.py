@@ -18,12 +18,15 @@ from tcm.cli.app import main
 STEPS = 60
 COMMAND = [sys.executable, "-m", "tcm", "train", "erm", "--data.benchmark", "digits", "--steps", str(STEPS)]
 COMMAND += ["--batch", "8", "--save-every", "5", "--log-every", "5", "--evaluate-every", "1000", "--device", "cpu"]
+# The same program where no image fits on the device.
+FED = "import sys, tcm.__main__, tcm.data.stream as s; s.fits = lambda *_: False; sys.exit(tcm.__main__.main())"
 
 
-def start(out: Path, limit: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+def start(out: Path, limit: Callable[[], None] | None = None, fed: bool = False) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*COMMAND, "--out", str(out)], env=environment, preexec_fn=limit, **pipes)
+    command = [sys.executable, "-c", FED, *COMMAND[3:]] if fed else COMMAND
+    return subprocess.Popen([*command, "--out", str(out)], env=environment, preexec_fn=limit, **pipes)
 
 
 def finish(out: Path) -> tuple[int, str, str]:
@@ -56,9 +59,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (out / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_signal_saves_and_says_how_to_resume(number: signal.Signals, whole: bytes, tmp_path: Path):
-    process = start(tmp_path / "run")
+@pytest.mark.parametrize(("number", "fed"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+def test_a_polite_signal_saves_and_says_how_to_resume(number: signal.Signals, fed: bool, whole: bytes, tmp_path: Path):
+    process = start(tmp_path / "run", fed=fed)
     wait_for_step(tmp_path / "run", 10, process)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)

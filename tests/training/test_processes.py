@@ -27,15 +27,20 @@ SUPPORT = Path(__file__).parents[1] / "support"
 WITH_ADAM = ("etd", "gta", "tcm-paper", "tcm-release", *(name for name in ALL if name.startswith("mechanisms")))
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What two processes and one find, by `support/two_processes.py`."""
-    folder = tmp_path_factory.mktemp("processes")
+def compare(folder: Path, *only: str, **variables: str) -> None:
+    """Runs `support/two_processes.py`, which writes what it finds into the folder."""
     path = os.pathsep.join([str(SUPPORT.parent), *sys.path])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    command = [sys.executable, str(SUPPORT / "two_processes.py"), str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
+    command = [sys.executable, str(SUPPORT / "two_processes.py"), str(folder), *only]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two processes and one find."""
+    folder = tmp_path_factory.mktemp("processes")
+    compare(folder)
     found = {number: json.loads((folder / f"{number}.json").read_text()) for number in ("1", "2", "4")}
     return {**found, "folder": folder}
 
@@ -46,6 +51,17 @@ def test_two_processes_compute_what_one_does(name: str, found: dict[str, Any]):
     assert seen["change"] > 0.01
     assert seen["difference"] < (1e-9 if name in WITH_ADAM else 1e-12)
     assert seen["processes agree"]
+
+
+@pytest.mark.gpu
+def test_two_processes_on_a_gpu_compute_what_one_does(tmp_path: Path):
+    """Both on the same GPU, in double precision. Some of a GPU's sums are in any order, so the limit is wider."""
+    compare(tmp_path, "learners", TCM_TEST_DEVICE="cuda:0")
+    seen = json.loads((tmp_path / "2.json").read_text())["learners"]
+    assert set(seen) == set(ALL)
+    assert [name for name in ALL if not seen[name]["change"] > 0.01] == []
+    limits = {name: 1e-7 if name in WITH_ADAM else 1e-9 for name in ALL}
+    assert {name: seen[name]["difference"] for name in ALL if not seen[name]["difference"] < limits[name]} == {}
 
 
 @pytest.mark.parametrize("mistake", ["norms of each process", "losses of each process"])

@@ -53,7 +53,7 @@ PROTOCOLS = {
         4,
         4,
         methods={"mcd": mcd_settings(30.0), "mdd": MDDConfig(Recipe(lr=0.004, bottleneck=2048), hidden=2048)},
-        steps_of={"tcm": 8_000, "tcm-control": 8_000, "tcm-release": 15_000},
+        steps_of={"tcm": 4_000, "tcm-control": 4_000, "tcm-release": 15_000},
     ),
     "ImageCLEF-DA": Protocol(
         3_000,
@@ -114,7 +114,7 @@ class SuiteConfig:
     quick: bool = False
     """Train only a twentieth of the steps, to check that everything works."""
     steps: int | None = None
-    """Training steps of stage 2. Default: as in the paper; on office-home tcm and tcm-control 8000, tcm-release
+    """Training steps of stage 2. Default: as in the paper; on office-home tcm and tcm-control 4000, tcm-release
     15000; digits 180."""
     recipe: RecipeName = "common"
     """common: the paper's protocol for all methods. authors: the settings, steps and batch of each method's authors on

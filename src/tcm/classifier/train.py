@@ -22,7 +22,6 @@ from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.frozen_features import features_of_task, predict_features
 from tcm.classifier.selection import scores
 from tcm.config import from_json, to_json
-from tcm.data.batch import Batch
 from tcm.data.holdout import held_out_images, require_share
 from tcm.data.stream import Stream, derived_seed
 from tcm.data.task import Task, load_task
@@ -53,7 +52,7 @@ class TrainConfig(RunConfig, Generic[M]):
     """Folder of a finished tcm mechanisms run whose images tcm transport has written, or of a tcm fit. Only methods
     that use counterfactuals take it."""
     steps: int | None = None
-    """Training steps. Default: 10000, tcm and tcm-control 8000, tcm-release 15000, digits 600; 1 if nothing is
+    """Training steps. Default: 10000, tcm and tcm-control 4000, tcm-release 15000, digits 600; 1 if nothing is
     trained."""
     held_out: float = 0.0
     """Share of the source images of each class that training does not see, for tcm estimate and the selection scores
@@ -190,11 +189,8 @@ def set_up(
         source, target = features_of_task(fabric, network, task, config)
         return TaskFeatures(source[used], task.source.labels[used].to(source.device), target)
 
-    def more_batches(count: int) -> Iterator[Batch]:
-        return map(stream.batch, range(config.schedule.steps, config.schedule.steps + count))
-
     target = TargetImages(len(task.target), predict, features)
-    problem = Problem(len(task.source.classes), backbone, inverse, target, task_features, more_batches)
+    problem = Problem(len(task.source.classes), backbone, inverse, target, task_features)
     return Setup(config, task, mechanisms, held_out, stream, config.method.build(problem))
 
 
@@ -300,7 +296,7 @@ def save_classifier(run: Run, name: str, config: TrainConfig[Any], setup: Setup)
         about["generator"] = to_json(setup.mechanisms.generator)
     needed = setup.method.state_dict()
     for training_only in setup.method.training_only:
-        needed.pop(training_only, None)
+        del needed[training_only]
     run.save_model(needed, about)
 
 

@@ -1,7 +1,8 @@
 """Batches as a pure function of (seed, step): asking twice, or after a restart, gives the same batch."""
 
 import hashlib
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,14 +11,13 @@ from torch import Generator, Tensor
 
 from tcm.data.augment import CropPixels, View, as_input, crop_counterfactuals, crop_images, random_views
 from tcm.data.batch import Batch, Counterfactuals, StrongViews
+from tcm.data.feeding import Feeder
 from tcm.data.store import ImageStore
 from tcm.data.strong_views import Strength, StrongParameters, random_strong_parameters, strong_views
 from tcm.errors import InputError, printable
 
 BLOCK = 64  # steps whose random choices are drawn together, so that a step costs the host almost nothing
 SIDES = ("source", "target")
-CHUNK = 8  # steps that are prefetched together where images do not fit on the device
-CHUNK_WITH_COUNTERFACTUALS = 2  # the same where each image comes with counterfactuals, which take more memory
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -62,32 +62,57 @@ class StrongPlan(NamedTuple):
     look: StrongParameters
     made_by: Tensor  # [..., batch], the mechanism whose counterfactual is the start; -1: the image itself
 
+    def to(self, device: torch.device) -> "StrongPlan":
+        """The same on the device."""
+        return StrongPlan(self.look.to(device), self.made_by.to(device))
 
-def starting_points(images: Rows, made: Rows | None, plan: StrongPlan) -> Tensor:
+
+class Block(NamedTuple):
+    """The random choices of a block of steps: leading axis BLOCK."""
+
+    pixels: tuple[CropPixels, CropPixels]  # of source and target images, on the device
+    strong: tuple[StrongPlan, StrongPlan] | None  # of source and target images, on the device
+    places: list[Tensor]  # [BLOCK, batch] for each part: where its rows on the device have those of the batch
+    fed: list[list[Tensor]]  # for each part that is not on the device: the rows that each step needs, in host memory
+
+
+def starting_points(images: Rows, made: Rows | None, made_by: Tensor) -> Tensor:
     """The stored images from which strong views start: uint8 [batch, size, size, 3]."""
     rows, pixels = images
     originals = rows[pixels.indices]
     if made is None:
         return originals
     rows, pixels = made
-    chosen = rows[pixels.indices, plan.made_by.clamp_min(0)]
-    return torch.where((plan.made_by < 0)[:, None, None, None], originals, chosen)
+    return torch.where((made_by < 0)[:, None, None, None], originals, rows[pixels.indices])
 
 
 class Part(NamedTuple):
-    """What batches take from one domain: its images, labels or counterfactuals, one row per image."""
+    """What batches take from one domain: its images or its counterfactuals."""
 
-    rows: Tensor
+    rows: Tensor  # one per image; of counterfactuals for strong views, one per image and mechanism
     side: int  # index into SIDES
+    starts: bool  # whether these are the counterfactuals that strong views start from
     resident: bool  # whether the rows are on the device
+
+    def rows_of(self, chosen: Tensor, made_by: Tensor | None, k: int) -> tuple[list[Tensor], Tensor]:
+        """The rows that each step needs for the chosen images [BLOCK, batch], and their places on the device.
+
+        Where `made_by` is -1, a strong view needs no counterfactual, and the place is that of any row.
+        """
+        if made_by is None:
+            in_order = torch.arange(chosen.shape[1]).expand_as(chosen)
+            return list(chosen), chosen if self.resident else in_order
+        rows, used = chosen * k + made_by, made_by >= 0
+        needed = [numbers[some] for numbers, some in zip(rows, used, strict=True)]
+        return needed, (rows if self.resident else used.cumsum(dim=1) - 1).clamp_min(0)
 
 
 class Stream:
     """The training batches of a pair of stores.
 
-    What fits lives on the device: everything, or else the images without their counterfactuals. A thread prefetches the
-    rest a few batches ahead: it gathers whole images from the memory-mapped files into pinned memory, which copies to
-    the device asynchronously. Images are always cropped on the device.
+    What fits lives on the device: everything, or else the images without their counterfactuals. Of the rest, a `Feeder`
+    brings the rows that a step needs: whole images, and of the counterfactuals only those that strong views start from.
+    Images are always cropped on the device.
     """
 
     def __init__(
@@ -112,57 +137,105 @@ class Stream:
         for store, chosen in zip((source, target), self._chosen, strict=True):
             _require_batch(batch, store, chosen)
         self.stores, self.batch_size, self.seed, self.view, self.device = (source, target), batch, seed, view, device
-        images, made = [source.images, source.labels, target.images], list(transported or ())
+        self.strong, self.k = strong, transported[0].shape[1] if transported else 0
+        images, made = [source.images, target.images], list(transported or ())
+        if strong:
+            made = [rows.flatten(0, 1) for rows in made]
         all_fit, images_fit = (
             fits(parts, device) if resident is None else resident for parts in (images + made, images)
         )
         on_device = [all_fit or images_fit] * len(images) + [all_fit] * len(made)
         self.parts = [
-            Part(rows.to(device) if kept else rows, side, kept)
-            for rows, side, kept in zip(images + made, (0, 0, 1, 0, 1), on_device, strict=False)
+            Part(rows.to(device) if kept else rows, number % 2, bool(strong) and number > 1, kept)
+            for number, (rows, kept) in enumerate(zip(images + made, on_device, strict=True))
         ]
-        self._thread = None if all(on_device) else ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self._chunk = CHUNK_WITH_COUNTERFACTUALS if made else CHUNK
-        self._pending: dict[int, Future[list[Tensor]]] = {}
-        self.strong, self.k = strong, transported[0].shape[1] if transported else 0
-        self._blocks: dict[int, tuple[CropPixels, ...]] = {}
-        self._strong_blocks: dict[int, tuple[StrongPlan, ...]] = {}
+        self._labels = source.labels.to(device)
+        fed = [part.rows for part in self.parts if not part.resident]
+        self._feeder = Feeder(fed, batch, device) if fed else None
+        self._blocks: dict[int, Block] = {}
 
     def batch(self, step: int) -> Batch:
         """The batch of this step, on the device."""
-        source, (labels, labelled), target, *made = self._rows(step)
+        pixels = labelled, shown = self.plan(step)
         counterfactuals = strong = None
-        if self.strong:
-            strong = self._strong_views(step, [source, target], made)
-        elif made:
-            counterfactuals = Counterfactuals(*(as_input(crop_counterfactuals(*part)) for part in made))
-        return Batch(
-            as_input(crop_images(*source)),
-            labels[labelled.indices],
-            as_input(crop_images(*target)),
-            counterfactuals,
-            strong,
-            self.plan(step)[1].indices,
-        )
+        with self._rows(step, pixels) as (source, target, *made):
+            if self.strong:
+                strong = self._strong_views(step, [source, target], made)
+            elif made:
+                counterfactuals = Counterfactuals(*(as_input(crop_counterfactuals(*part)) for part in made))
+            images = [as_input(crop_images(*part)) for part in (source, target)]
+        return Batch(images[0], self._labels[labelled.indices], images[1], counterfactuals, strong, shown.indices)
 
     def _strong_views(self, step: int, images: list[Rows], made: list[Rows]) -> StrongViews:
         """Strong views of the source and target images, some of them by way of a counterfactual."""
         source, target = (
-            strong_views(starting_points(images[side], made[side] if made else None, drawn), drawn.look, self.view.crop)
+            strong_views(
+                starting_points(images[side], made[side] if made else None, drawn.made_by), drawn.look, self.view.crop
+            )
             for side, drawn in enumerate(self.strong_plan(step))
         )
         return StrongViews(source, target)
 
-    def strong_plan(self, step: int) -> tuple[StrongPlan, StrongPlan]:
-        """What makes the strong views of the source and target images of this step."""
-        number, place = divmod(step, BLOCK)
-        if number not in self._strong_blocks:
-            self._strong_blocks = {number: (self._drawn_strong(0, number), self._drawn_strong(1, number))}
-        source, target = (StrongPlan(side.look.at(place), side.made_by[place]) for side in self._strong_blocks[number])
+    @contextmanager
+    def _rows(self, step: int, pixels: tuple[CropPixels, CropPixels]) -> Iterator[list[Rows]]:
+        """The rows of every part on the device, and which of their pixels make up this step."""
+        block, place = self._block(step)
+        with self._feeder.rows(step, self.fed_rows) if self._feeder else nullcontext([]) as found:
+            fed = iter(found)
+            yield [
+                (part.rows if part.resident else next(fed), pixels[part.side]._replace(indices=places[place]))
+                for part, places in zip(self.parts, block.places, strict=True)
+            ]
+
+    def fed_rows(self, step: int) -> list[Tensor]:
+        """The rows that this step needs of each part that is not on the device, in host memory."""
+        block, place = self._block(step)
+        return [rows[place] for rows in block.fed]
+
+    def plan(self, step: int) -> tuple[CropPixels, CropPixels]:
+        """Which pixels of which source and target images make up this step."""
+        block, place = self._block(step)
+        source, target = (CropPixels(*(part[place] for part in side)) for side in block.pixels)
         return source, target
 
+    def strong_plan(self, step: int) -> tuple[StrongPlan, StrongPlan]:
+        """What makes the strong views of the source and target images of this step."""
+        block, place = self._block(step)
+        assert block.strong is not None
+        source, target = (StrongPlan(side.look.at(place), side.made_by[place]) for side in block.strong)
+        return source, target
+
+    def _block(self, step: int) -> tuple[Block, int]:
+        """The block of this step, and the place of the step in it."""
+        number, place = divmod(step, BLOCK)
+        if number not in self._blocks:
+            last = list(self._blocks.items())[-1:]  # feeding looks ahead, so two blocks may be in use
+            self._blocks = {**dict(last), number: self._drawn(number)}
+        return self._blocks[number], place
+
+    def _drawn(self, number: int) -> Block:
+        """The random choices of all steps of a block."""
+        chosen = [self._indices(side, number).reshape(BLOCK, -1) for side in (0, 1)]
+        pixels = [self._drawn_views(side, number, chosen[side]) for side in (0, 1)]
+        strong = [self._drawn_strong(side, number) for side in (0, 1)] if self.strong else []
+        rows = [
+            part.rows_of(chosen[part.side], strong[part.side].made_by if part.starts else None, self.k)
+            for part in self.parts
+        ]
+        return Block(
+            (pixels[0], pixels[1]),
+            (strong[0].to(self.device), strong[1].to(self.device)) if strong else None,
+            [places.to(self.device) for _, places in rows],
+            [needed for part, (needed, _) in zip(self.parts, rows, strict=True) if not part.resident],
+        )
+
+    def _drawn_views(self, side: int, number: int, chosen: Tensor) -> CropPixels:
+        """The crops of the chosen images [BLOCK, batch] of one domain in all steps of a block, on the device."""
+        generator = derived_generator(self.seed, SIDES[side], "view", number)
+        return random_views(chosen.to(self.device), self.stores[side].size, self.view, generator)
+
     def _drawn_strong(self, side: int, number: int) -> StrongPlan:
-        """The strong views of one domain in all steps of a block, on the device: leading axis BLOCK."""
+        """The strong views of one domain in all steps of a block: leading axis BLOCK."""
         assert self.strong is not None
         generator = derived_generator(self.seed, SIDES[side], "strong view", number)
         shape, size = (BLOCK, self.batch_size), self.stores[side].size
@@ -172,36 +245,7 @@ class Stream:
         if len(usable):
             mechanisms = usable[torch.randint(len(usable), shape, generator=generator)]
             made_by = mechanisms.where(torch.rand(shape, generator=generator) < self.strong.counterfactuals, -1)
-        return StrongPlan(look.to(self.device), made_by.to(self.device))
-
-    def _rows(self, step: int) -> list[Rows]:
-        """The rows of every part on the device, and which of their pixels make up this step."""
-        plan = self.plan(step)
-        if self._thread is None:
-            return [(part.rows, plan[part.side]) for part in self.parts]
-        in_order = torch.arange(self.batch_size, device=self.device)
-        fetched = iter(self._prefetched(step, self._thread))
-        return [
-            (part.rows, plan[part.side])
-            if part.resident
-            else (next(fetched), plan[part.side]._replace(indices=in_order))
-            for part in self.parts
-        ]
-
-    def plan(self, step: int) -> tuple[CropPixels, CropPixels]:
-        """Which pixels of which source and target images make up this step."""
-        number, place = divmod(step, BLOCK)
-        if number not in self._blocks:
-            self._blocks = {number: (self._drawn(0, number), self._drawn(1, number))}
-        source, target = (CropPixels(*(part[place] for part in side)) for side in self._blocks[number])
-        return source, target
-
-    def _drawn(self, side: int, number: int) -> CropPixels:
-        """The crops of one domain in all steps of a block, on the device: leading axis BLOCK."""
-        store, name = self.stores[side], SIDES[side]
-        indices = self._indices(side, number).reshape(BLOCK, -1).to(self.device)
-        generator = derived_generator(self.seed, name, "view", number)
-        return random_views(indices, store.size, self.view, generator)
+        return StrongPlan(look, made_by)
 
     def _indices(self, side: int, number: int) -> Tensor:
         """The images of one domain in all steps of a block, [BLOCK * batch]."""
@@ -209,30 +253,6 @@ class Stream:
         if chosen is None:
             return indices_at(self.seed, SIDES[side], number, batch, len(self.stores[side]))
         return chosen[indices_at(self.seed, SIDES[side], number, batch, len(chosen))]
-
-    def _prefetched(self, step: int, thread: ThreadPoolExecutor) -> list[Tensor]:
-        """This step's rows of the parts that are not resident, copied to the device. Starts on the next chunk."""
-        chunk, place = divmod(step, self._chunk)
-        for old in [known for known in self._pending if known not in (chunk, chunk + 1)]:
-            self._pending.pop(old).cancel()
-        for wanted in (chunk, chunk + 1):
-            if wanted not in self._pending:
-                self._pending[wanted] = thread.submit(self._gathered, wanted)
-        rows = slice(place * self.batch_size, (place + 1) * self.batch_size)
-        return [part[rows].to(self.device, non_blocking=True) for part in self._pending[chunk].result()]
-
-    def _gathered(self, chunk: int) -> list[Tensor]:
-        """The rows of a chunk's steps in host memory, pinned if there is a GPU to copy them to."""
-        number, place = divmod(chunk * self._chunk, BLOCK)
-        rows = slice(place * self.batch_size, (place + self._chunk) * self.batch_size)
-        chosen = [self._indices(side, number)[rows] for side in (0, 1)]
-        pin = self.device.type == "cuda"
-
-        def gathered(part: Part) -> Tensor:
-            out = torch.empty((len(chosen[part.side]), *part.rows.shape[1:]), dtype=part.rows.dtype, pin_memory=pin)
-            return torch.index_select(part.rows, 0, chosen[part.side], out=out)
-
-        return [gathered(part) for part in self.parts if not part.resident]
 
 
 def fits(parts: list[Tensor], device: torch.device) -> bool:

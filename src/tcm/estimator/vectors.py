@@ -2,7 +2,7 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,15 +36,10 @@ class VectorNetwork(NamedTuple):
     widths: tuple[int, ...]
     classes: int
 
-    def build(
-        self,
-        target: TargetImages | None = None,
-        features: Callable[..., TaskFeatures] | None = None,
-        more_batches: Callable[[int], Iterator[Batch]] | None = None,
-    ) -> Method:
-        """The method with new weights. The arguments are only for training."""
+    def build(self, target: TargetImages | None = None, features: Callable[..., TaskFeatures] | None = None) -> Method:
+        """The method with new weights; `target` and `features` are only for training."""
         backbone = vector_backbone(self.inputs, self.widths)
-        return self.config.build(Problem(self.classes, backbone, None, target, features, more_batches))
+        return self.config.build(Problem(self.classes, backbone, None, target, features))
 
     def about(self) -> dict[str, Any]:
         """This as JSON types, which `read` turns into it again."""
@@ -118,13 +113,9 @@ def fit_vectors(
     images = TargetImages(
         len(target), lambda method: answers(method).logits.softmax(dim=1), lambda method: answers(method).features
     )
-    stream = VectorStream(rows[0], classes, rows[1], batch, seed, network.config.strong_counterfactuals is not None)
-
-    def more_batches(count: int) -> Iterator[Batch]:
-        return map(stream.batch, range(steps, steps + count))
-
     torch.manual_seed(derived_seed(seed, "weights"))
-    method = network.build(images, all_features, more_batches)
+    method = network.build(images, all_features)
+    stream = VectorStream(rows[0], classes, rows[1], batch, seed, network.config.strong_counterfactuals is not None)
 
     def conclude() -> None:
         with torch.inference_mode():

@@ -1,7 +1,7 @@
 """The base class of all methods. A new method implements `losses` and little else."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -48,7 +48,6 @@ class Problem:
     inverse: FrozenGenerators | None = None  # M_1^-1 to M_k^-1, if the method runs them
     target: TargetImages | None = None  # only for training
     task_features: Callable[[Callable[[Tensor], Tensor]], TaskFeatures] | None = None  # of a network; only for training
-    more_batches: Callable[[int], Iterator[Batch]] | None = None  # so many after the last step; only for training
 
 
 @dataclass(frozen=True)

@@ -229,8 +229,8 @@ def test_the_usual_number_of_steps_depends_on_method_and_data(tmp_path: Any):
     photographs = DataConfig(source_dir=tmp_path, target_dir=tmp_path)
     for data, name, expected in (
         (photographs, "tcm-release", 15_000),
-        (photographs, "tcm", 8_000),
-        (photographs, "tcm-control", 8_000),
+        (photographs, "tcm", 4_000),
+        (photographs, "tcm-control", 4_000),
         (photographs, "dann", 10_000),
         (DataConfig(benchmark="digits"), "tcm-release", 600),
     ):

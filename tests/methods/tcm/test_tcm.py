@@ -1,8 +1,6 @@
 """The default form of TCM in training: its terms, its rounds, and what its control changes."""
 
-import itertools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import torch.nn.functional as F
 from support.small_tcm import COUNT, losses, random_batch, small, small_tcm
 from torch import Tensor
 
-from tcm.data.batch import Batch
 from tcm.methods.method import Problem, TargetImages
 from tcm.methods.tcm.centroids import CentroidClassifier
 from tcm.methods.tcm.control import ControlConfig
@@ -33,13 +30,9 @@ def in_rounds(rounds: int = 2, seed: int = 0) -> TCM:
         lambda method: method.predict(images).softmax(dim=1).detach(),
         lambda method: method.features(images).detach(),
     )
-
-    def more_batches(count: int) -> Iterator[Batch]:
-        return itertools.repeat(random_batch(), count)
-
     config = TCMConfig.for_images(small=True)
     method = TCMConfig(recipe=config.recipe, rounds=rounds).build(
-        Problem(5, BackboneConfig("small").build(), target=target, more_batches=more_batches)
+        Problem(5, BackboneConfig("small").build(), target=target)
     )
     assert isinstance(method, TCM)
     return method
@@ -160,7 +153,7 @@ def test_a_round_starts_from_the_initial_weights_with_the_labels_of_the_former()
     method.train()
     method.start_round(1, optimizers)
     differing = [name for name, value in method.state_dict().items() if not torch.equal(value, start[name])]
-    assert sorted(differing) == ["average", "finished", "former", "round"]
+    assert sorted(differing) == ["former", "round"]
     assert not any(optimizer.state for optimizer in optimizers.values())
     assert method.training
     balanced = found / found.mean(dim=0)
@@ -183,81 +176,6 @@ def test_the_former_labels_are_those_of_the_batch_and_fade_in_half_a_round():
     former = heard[1][0]
     assert former is not None
     assert torch.equal(former, method.former[[1, 3, 4, 5]])
-
-
-def test_later_rounds_learn_from_the_mean_labels_of_all_former_ones():
-    method = in_rounds(3).train()
-    optimizers = method.build_optimizers()
-    assert method.target_images is not None
-    predicted = torch.rand(2, TARGET, 5, generator=torch.Generator().manual_seed(1)).softmax(dim=2)
-    for number in (1, 2):
-        method.target_images = method.target_images._replace(predict=lambda _, at=number - 1: predicted[at])
-        method.start_round(number, optimizers)
-    balanced = predicted / predicted.mean(dim=1, keepdim=True)
-    balanced /= balanced.sum(dim=2, keepdim=True)
-    assert (balanced[0] - balanced[1]).abs().max() > 0.1
-    assert method.former is not None
-    torch.testing.assert_close(method.former, balanced.mean(dim=0))
-
-
-def test_in_the_end_the_network_has_the_mean_weights_of_all_rounds():
-    method = in_rounds(3)
-    optimizers = method.build_optimizers()
-    ends: list[dict[str, Tensor]] = []
-    for step in range(6):
-        if step in (2, 4):
-            ends.append({name: value.detach().clone() for name, value in method.named_parameters()})
-        batch = batch_of_target()
-        method.train().update(batch._replace(labels=batch.labels.roll(step)), step / 6, optimizers)
-    ends.append({name: value.detach().clone() for name, value in method.named_parameters()})
-    method.eval()
-    with torch.inference_mode():
-        method.conclude([random_batch().target], ())
-    for name, value in method.named_parameters():
-        mean = torch.stack([end[name] for end in ends]).mean(dim=0)
-        assert not torch.equal(ends[0][name], ends[1][name])
-        torch.testing.assert_close(value, mean, rtol=1e-5, atol=1e-6)
-    assert method.centroids.fitted
-    assert not method.training
-
-
-def test_the_statistics_of_batch_normalisation_are_those_of_the_mean_weights():
-    method = in_rounds(2)
-    optimizers = method.build_optimizers()
-    for step in range(4):
-        method.train().update(batch_of_target(), step / 4, optimizers)
-    method.eval().conclude([random_batch().target], ())
-    layer = next(module for module in method.modules() if isinstance(module, torch.nn.BatchNorm2d))
-    seen: list[Tensor] = []
-    layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    method.train()
-    views = random_batch()
-    assert views.strong is not None
-    method.features(torch.cat([views.source, views.strong.source, views.target, views.strong.target]))
-    assert layer.running_mean is not None
-    # The pass itself moves the running mean by a tenth of its distance to that of the batch, which is 0 already.
-    torch.testing.assert_close(layer.running_mean, seen[0].mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
-
-
-def test_one_round_ends_with_its_own_weights():
-    method = in_rounds(1)
-    optimizers = method.build_optimizers()
-    for step in range(2):
-        method.train().update(batch_of_target(), step / 2, optimizers)
-    before = {name: value.clone() for name, value in method.state_dict().items() if "centroids" not in name}
-    method.eval().conclude([random_batch().target], ())
-    assert method.average is None
-    assert all(torch.equal(value, method.state_dict()[name]) for name, value in before.items())
-
-
-def test_rounds_without_a_step_do_not_count():
-    method = in_rounds(4)
-    optimizers = method.build_optimizers()
-    for step in range(2):  # the first and the third round
-        method.train().update(batch_of_target(), step / 2, optimizers)
-    assert method.finished == 1
-    method.eval().conclude([random_batch().target], ())
-    assert method.finished == 2
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -295,5 +213,6 @@ def test_confusion_by_hand():
 
 
 def test_the_model_file_has_no_labels_of_target_images(tmp_path: Path):
-    assert set(TCM.training_only) == {"former", "average", "finished"} <= in_rounds().state_dict().keys()
-    assert small("tcm").state_dict().keys().isdisjoint(TCM.training_only)
+    assert TCM.training_only == ("former",)
+    assert "former" in in_rounds().state_dict()
+    assert "former" not in small("tcm").state_dict()

@@ -7,9 +7,8 @@ it must give the same answer for all of them. So its prediction on the image alo
 backbone.
 
 Source images have labels. Target images get pseudo-labels: a confident prediction on a target image teaches the
-strongly augmented view of the image or of its counterfactual. Training has several rounds, each from the initial
-weights. After the last step, the mean weights of all rounds are the network, and the centroids of the classes among all
-target images replace the linear classifier.
+strongly augmented view of the image or of its counterfactual. After the last step, the centroids of the classes among
+all target images replace the linear classifier.
 """
 
 from collections.abc import Iterable
@@ -20,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.swa_utils import update_bn
 
 from tcm.data.batch import Batch
 from tcm.methods.method import Answer, Method, MethodConfig, Problem, Recipe
@@ -29,20 +27,17 @@ from tcm.methods.tcm.pseudo_labels import PseudoLabeller, PseudoLabels, divided_
 from tcm.nn.losses import class_confusion, in_single
 from tcm.nn.schedules import inverse_decay, ramp_up
 
-STATISTICS = 50  # batches from which the statistics of batch normalisation are computed for averaged weights
-
 
 @dataclass(frozen=True)
 class TCMConfig(MethodConfig):
     """TCM: labels and pseudo-labels teach strongly augmented views of images and of their counterfactuals."""
 
     uses_counterfactuals: ClassVar[bool] = True
-    default_steps: ClassVar[int] = 8_000  # 2,000 in each round; 1,000 are too few: docs/results/default.md
+    default_steps: ClassVar[int] = 4_000  # 10,000 are not better on Office-Home: docs/results/default.md
 
     recipe: Recipe = field(default_factory=lambda: Recipe(bottleneck=2048))
-    rounds: int = 4
-    """Parts of the training. Each starts again from the initial weights, with the labels of the parts before it. The
-    model has the mean weights of all parts."""
+    rounds: int = 2
+    """Parts of the training. Each starts again from the initial weights, with the labels of the part before it."""
     counterfactuals: float = 0.5
     """Share of the strong views that start from a counterfactual of the image, by a random mechanism."""
     only_useful: bool = True
@@ -77,7 +72,7 @@ class TCMConfig(MethodConfig):
     @classmethod
     def for_images(cls, small: bool) -> Self:
         """The default settings. The small network has few features and needs no wide bottleneck. It trains from random
-        weights, so that the steps of a run are too few for several rounds."""
+        weights, so that the steps of a run are too few for two rounds."""
         config = cls()
         return replace(config, recipe=Recipe(), rounds=1) if small else config
 
@@ -85,29 +80,27 @@ class TCMConfig(MethodConfig):
 class TCM(Method, config=TCMConfig):
     """Classification of source views, class confusion, and pseudo-labels for target views, in one or more rounds."""
 
-    training_only = ("former", "average", "finished")
+    training_only = ("former",)
     round: Tensor  # [], the number of the round that training is in, from 0
-    former: Tensor | None  # [target images, classes], the mean predictions at the end of the finished rounds
-    average: Tensor | None  # [parameters], the mean weights of the finished rounds; None if there is only one round
-    finished: Tensor | None  # [], the number of finished rounds
+    former: Tensor | None  # [target images, classes], the predictions at the end of the former round
 
     def __init__(self, problem: Problem, config: TCMConfig):
         super().__init__(problem, config)
-        self.config, self.target_images, self.more_batches = config, problem.target, problem.more_batches
+        self.config, self.target_images = config, problem.target
         self.labeller = PseudoLabeller(problem.classes, config.threshold, config.momentum)
         self.centroids = CentroidClassifier(problem.classes, config.recipe.bottleneck)
         restarts = problem.target is not None and config.rounds > 1
         self.initial = {name: value.clone() for name, value in self.state_dict().items()} if restarts else {}
         self.register_buffer("round", torch.zeros((), dtype=torch.long))
         self.register_buffer("former", torch.zeros(problem.target.total, problem.classes) if problem.target else None)
-        self.register_buffer("average", torch.zeros(self.weights().shape) if restarts else None)
-        self.register_buffer("finished", torch.zeros((), dtype=torch.long) if restarts else None)
         self.current: int | None = None  # `round`, known without asking the device
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """The terms by name, all of them from one pass: batch normalisation sees all views together."""
+        assert batch.strong is not None
         config, labels = self.config, batch.labels
-        source, strong_source, target, strong_target = self.logits(self.features(views(batch))).split(len(labels))
+        views = torch.cat([batch.source, batch.strong.source, batch.target, batch.strong.target])
+        source, strong_source, target, strong_target = self.logits(self.features(views)).split(len(labels))
         found, weight = self.pseudo_labels(target, batch, progress)
         self.extra_metrics["labels/kept"] = found.kept.mean()
         return {
@@ -152,10 +145,7 @@ class TCM(Method, config=TCMConfig):
             return Answer(self.centroids(features), features, {"linear classifier": linear})
 
     def conclude(self, target: Iterable[Tensor], source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Averages the rounds, and computes the centroids of the classes from all target images."""
-        if self.average is not None:
-            self.finish_round()
-            self.load_average()
+        """Computes the centroids of the classes from all target images."""
         found = [self.features(images) for images in target]
         features = torch.cat(found)
         self.centroids.fit(features, self.logits(features).softmax(dim=1))
@@ -183,48 +173,12 @@ class TCM(Method, config=TCMConfig):
         """Predicts all target images, and then starts again from the initial weights."""
         assert self.target_images is not None
         assert self.former is not None
-        assert self.finished is not None
         self.eval()
         found = self.target_images.predict(self).to(self.former.device)
-        self.finish_round()
-        self.former.lerp_(divided_by(found.mean(dim=0), found), 1 / int(self.finished))
         self.load_state_dict(self.initial, strict=False)
+        self.former.copy_(divided_by(found.mean(dim=0), found))
         self.round.fill_(number)
         self.current = number
         for optimizer in optimizers.values():
             optimizer.state.clear()
         self.train()
-
-    @torch.no_grad()
-    def finish_round(self) -> None:
-        """Adds the present weights to the mean weights of the finished rounds."""
-        assert self.average is not None
-        assert self.finished is not None
-        self.finished += 1
-        self.average.lerp_(self.weights(), 1 / int(self.finished))
-
-    @torch.no_grad()
-    def load_average(self) -> None:
-        """Makes the mean weights of the finished rounds those of the network.
-
-        All rounds start from the same weights, so their mean is about as good as the mean of their predictions (Rame et
-        al., 2022). The statistics of batch normalisation belong to the weights, and are computed again as in training.
-        """
-        assert self.average is not None
-        assert self.more_batches is not None
-        parameters = list(self.parameters())
-        flat = self.average.split([parameter.numel() for parameter in parameters])
-        for parameter, values in zip(parameters, flat, strict=True):
-            parameter.copy_(values.view(parameter.shape))
-        update_bn((views(batch) for batch in self.more_batches(STATISTICS)), self)
-
-    @torch.no_grad()
-    def weights(self) -> Tensor:
-        """All parameters in a row: [parameters]."""
-        return torch.cat([parameter.reshape(-1) for parameter in self.parameters()])
-
-
-def views(batch: Batch) -> Tensor:
-    """The four views of a batch, which pass the network together: [4 batch, 3, height, width]."""
-    assert batch.strong is not None
-    return torch.cat([batch.source, batch.strong.source, batch.target, batch.strong.target])
