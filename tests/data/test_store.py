@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from tcm.data.augment import View
 from tcm.data.store import PIECE, ImageStore, digest, open_store, pack_arrays, stores_of_shape
+from tcm.data.stream import RELEASE_EVERY, Stream
 from tcm.errors import InputError
 
 
@@ -63,11 +65,33 @@ def test_a_store_is_shown_in_one_line(tmp_path: Path):
     assert repr(store) == f"ImageStore('digits', 3 images of 16 x 16, 2 classes, in {tmp_path / 'digits'})"
 
 
-def test_the_pages_of_images_can_be_released_and_read_again(tmp_path: Path):
-    store = packed_arrays(tmp_path / "digits")
+def resident(file: Path) -> int:
+    """How much of the file is in the memory of this process, in kB."""
+    parts = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    return sum(int(part.split("Rss:")[1].split()[0]) for part in parts if str(file) in part)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says what is resident")
+def test_images_that_were_read_are_not_resident_after_their_release(tmp_path: Path):
+    store = packed_arrays(tmp_path / "digits", count=2000)
     before = store.images.clone()
+    assert resident(store.folder / "images.npy") >= 1500
     store.release_pages()
+    assert resident(store.folder / "images.npy") == 0
     assert torch.equal(store.images, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says what is resident")
+def test_training_steps_release_the_images_that_they_read(tmp_path: Path):
+    stores = [packed_arrays(tmp_path / side, count=2000) for side in ("source", "target")]
+    kinds = {"batch": 50, "seed": 0, "view": View(12, True, 0), "device": torch.device("cpu")}
+    stream = Stream(stores[0], stores[1], **kinds)
+    left: list[int] = []
+    for step in range(2 * RELEASE_EVERY + 1):
+        stream.batch(step)
+        left.append(resident(stores[0].folder / "images.npy"))
+    assert left[RELEASE_EVERY] == left[2 * RELEASE_EVERY] == 0
+    assert left[2 * RELEASE_EVERY - 1] > 0
 
 
 def test_stores_are_found_by_their_headers(tmp_path: Path):

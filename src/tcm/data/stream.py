@@ -17,6 +17,7 @@ from tcm.data.strong_views import Strength, StrongParameters, random_strong_para
 from tcm.errors import InputError, printable
 
 BLOCK = 64  # steps whose random choices are drawn together, so that a step costs the host almost nothing
+RELEASE_EVERY = 16  # steps after which the images that were read no longer count as memory of this process
 SIDES = ("source", "target")
 
 
@@ -164,6 +165,9 @@ class Stream:
             elif made:
                 counterfactuals = Counterfactuals(*(as_input(crop_counterfactuals(*part)) for part in made))
             images = [as_input(crop_images(*part)) for part in (source, target)]
+        if step % RELEASE_EVERY == 0:
+            for store in self.stores:
+                store.release_pages()
         return Batch(images[0], self._labels[labelled.indices], images[1], counterfactuals, strong, shown.indices)
 
     def _strong_views(self, step: int, images: list[Rows], made: list[Rows]) -> StrongViews:
