@@ -56,7 +56,7 @@ def check_data(
         found = check_root(Path(root or data.root or "."), quiet)
     else:
         task = read_domains(resolved)
-        found = check(task, quiet=quiet)
+        found = check([*(task[0].parts or task[:1]), task[1]], quiet=quiet)
     console = Console()
     console.print(render(found))
     console.print(Text(with_options(found.summary)))
@@ -115,6 +115,8 @@ def pack_data(data: DataConfig = DataConfig(), quiet: Quiet = False) -> int:
     task = load_task(data, quiet)
     for store in task:
         print(f"{printable(store.name)}: {len(store)} images of side {store.size} in {store.folder}")
+        for source in store.sources:
+            print(f"  {printable(source.name)}: {source.images} images")
     if data.cache is None and not quiet:
         print(f"The cache is {default_cache()}; --data.cache chooses another.")
     return 0

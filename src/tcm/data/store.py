@@ -5,9 +5,10 @@ A store is a folder with images.npy [n, size, size, 3], index.json and, if there
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +39,13 @@ class StoreIndex:
         (folder / "index.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
+class PooledSource(NamedTuple):
+    """One of the sources whose images a store holds one after the other."""
+
+    name: str
+    images: int
+
+
 @dataclass(frozen=True, eq=False)
 class ImageStore:
     """The packed images of one domain. They are shared with the file: read them, never write to them."""
@@ -52,6 +60,7 @@ class ImageStore:
     original_sizes: list[tuple[int, int]]  # width, height
     hashes: list[str]
     skipped: list[tuple[str, str]]  # path and reason of the files that could not be read
+    sources: tuple[PooledSource, ...] = ()  # if several were pooled, in the order of their images
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -64,6 +73,19 @@ class ImageStore:
     def fingerprint(self) -> str:
         """A hash of the images, their order and their size; labels play no part."""
         return digest(FORMAT, self.size, self.paths, self.hashes)
+
+    def source_rows(self) -> Iterator[tuple[PooledSource, slice]]:
+        """Every pooled source and the rows of its images; nothing unless several were pooled."""
+        start = 0
+        for source in self.sources:
+            yield source, slice(start, start + source.images)
+            start += source.images
+
+    @property
+    def source_numbers(self) -> Tensor | None:
+        """The number of each image's source, int64 [n]; None unless several were pooled."""
+        counts = torch.tensor([source.images for source in self.sources])
+        return torch.arange(len(counts)).repeat_interleave(counts) if self.sources else None
 
     def extra(self) -> dict[str, np.ndarray]:
         """The arrays that were packed with the images."""

@@ -125,6 +125,8 @@ class Stream:
         self._chunk = CHUNK_WITH_COUNTERFACTUALS if made else CHUNK
         self._pending: dict[int, Future[list[Tensor]]] = {}
         self.strong, self.k = strong, transported[0].shape[1] if transported else 0
+        domains = source.source_numbers
+        self._domains = None if domains is None else domains.to(device)
         self._blocks: dict[int, tuple[CropPixels, ...]] = {}
         self._strong_blocks: dict[int, tuple[StrongPlan, ...]] = {}
 
@@ -136,13 +138,15 @@ class Stream:
             strong = self._strong_views(step, [source, target], made)
         elif made:
             counterfactuals = Counterfactuals(*(as_input(crop_counterfactuals(*part)) for part in made))
+        of_source, of_target = (side.indices for side in self.plan(step))
         return Batch(
             as_input(crop_images(*source)),
             labels[labelled.indices],
             as_input(crop_images(*target)),
             counterfactuals,
             strong,
-            self.plan(step)[1].indices,
+            of_target,
+            None if self._domains is None else self._domains[of_source],
         )
 
     def _strong_views(self, step: int, images: list[Rows], made: list[Rows]) -> StrongViews:
