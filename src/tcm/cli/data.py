@@ -1,6 +1,7 @@
-"""tcm data check and tcm data pack."""
+"""tcm data check, tcm data import and tcm data pack."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tcm.classifier.augmentation_evidence import IMAGES, AugmentationEvidence, evidence_of
-from tcm.cli.arguments import OptionalOutput, Quiet
+from tcm.cli.arguments import OptionalOutput, OptionalText, Output, Quiet, Shards
 from tcm.cli.messages import option, with_options
 from tcm.data.check import check, check_root, render
 from tcm.data.domains import Domain
@@ -102,6 +103,46 @@ def domain_samples(domain: Domain, data: DataConfig, quiet: bool) -> SampleViews
     images, rows = read_rows(domain, rows, data.sides[0], quiet)
     names = domain.class_names
     return samples_of(images, domain.name, [names[row] or "" for row in rows.tolist()], data)
+
+
+def import_data(
+    shards: Shards,
+    out: Output,
+    split: OptionalText = None,
+    image: OptionalText = None,
+    label: OptionalText = None,
+    domain: OptionalText = None,
+    unlabelled: bool = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write the images of Hugging Face datasets (Arrow, Parquet) or of WebDataset shards (tar) into a folder, as they
+    are, one subfolder per class. The exit code is 1 if some are left out.
+
+    Args:
+        shards: Folder of shards, or shards.
+        out: The folder to write. Repeat the command to continue.
+        split: Which part of the data set, such as train. Default: the only one.
+        image: Field of the image. Default: found.
+        label: Field of the label; of a JSON file json.NAME. Default: found.
+        domain: Field that names the domain of each image: one more subfolder for each. Default: one domain.
+        unlabelled: Read no labels; images are written without class folders.
+        quiet: Print only the result, no progress.
+    """
+    from tcm.data.imports.importing import import_shards, left_out_line
+    from tcm.data.imports.records import Wanted
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    wanted = Wanted(image, label, domain, unlabelled)
+    found = import_shards(shards, out, wanted, split, quiet, say)
+    classes = "" if unlabelled else f" of {len({folder.split('/')[-1] for folder in found.images})} classes"
+    domains = f", {len({folder.split('/')[0] for folder in found.images})} domains" if domain else ""
+    print(f"{printable(out)}: {sum(found.images.values())} images{classes}{domains}")
+    if found.left_out:
+        print(left_out_line(found))
+    return 1 if found.left_out else 0
 
 
 def pack_data(data: DataConfig = DataConfig(), quiet: Quiet = False) -> int:

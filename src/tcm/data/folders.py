@@ -17,7 +17,7 @@ from tcm.data.domains import (
     same_name,
 )
 from tcm.data.images import is_image
-from tcm.data.pooling import each, pooled
+from tcm.data.sources import each, pooled
 from tcm.errors import InputError, printable
 
 LAYOUT = "one subfolder per class is expected, <folder>/<class>/<image>"

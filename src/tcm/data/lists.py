@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tcm.data.domains import Domain, Listing, TargetLabels, match_classes
 from tcm.data.images import is_image
-from tcm.data.pooling import each, pooled
+from tcm.data.sources import each, pooled
 from tcm.errors import InputError, printable
 
 

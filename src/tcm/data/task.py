@@ -15,8 +15,9 @@ from tcm.data.domains import Domain, TargetLabels
 from tcm.data.folders import read_benchmark_folders, read_plain_folders
 from tcm.data.lists import read_lists
 from tcm.data.packing import open_or_pack
-from tcm.data.pooling import each, open_or_pool, sources_apart
+from tcm.data.pooling import open_or_pool
 from tcm.data.remarks import task_remarks
+from tcm.data.sources import each, sources_apart
 from tcm.data.store import ImageStore, open_store, pack_arrays
 from tcm.errors import InputError, printable
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tcm.classifier.predict import Predicted, predictions_csv
 from tcm.config import differences, from_json, to_json
-from tcm.data.pooling import each
+from tcm.data.sources import each
 from tcm.data.task import DataConfig
 from tcm.errors import InputError
 from tcm.pipeline.plan import Plan
