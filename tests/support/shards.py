@@ -36,9 +36,9 @@ def table(
 
 
 def write_parquet(file: Path, rows: pa.Table) -> Path:
-    """A Parquet file of one row group."""
+    """A Parquet file of one row group, in pages of a few rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, file)
+    pq.write_table(rows, file, write_batch_size=4)
     return file
 
 

@@ -75,7 +75,7 @@ def left_out_line(found: Imported) -> str:
     if not found.left_out:
         return "the shards are empty"
     shard, key, reason = map(printable, found.first_left_out[0])
-    return f"{found.left_out} are left out, the first is {key} of {shard}: {reason}"
+    return f"{found.left_out} left out, the first is {key} of {shard}: {reason}"
 
 
 def _reader(shard: Shard) -> ShardFormat:

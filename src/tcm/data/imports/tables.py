@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXTRA = "pip install 'tcm[import]'"
-ROWS = 64  # of a Parquet file that are in memory together
-BUFFER = 1 << 20  # bytes of a Parquet column that are read together; otherwise a whole row group is
+ROWS = 16  # of a Parquet file that are in memory together
+BUFFER = 1 << 20  # bytes of a Parquet column that are read together; otherwise it is the column of a whole row group
 
 
 def require_pyarrow() -> None:
