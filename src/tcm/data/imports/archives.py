@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tcm.data.images import EXTENSIONS
-from tcm.data.imports.records import LABEL_NAMES, Chosen, Fields, Record
+from tcm.data.imports.records import LABEL_NAMES, ChosenFields, Fields, ShardRecord
 from tcm.data.imports.shards import Shard
 from tcm.errors import InputError, printable
 
@@ -31,7 +31,7 @@ def fields(shard: Shard) -> Fields:
     return Fields(every, images, usual[:1])
 
 
-def records(shard: Shard, chosen: Chosen) -> Iterator[tuple[int, Record]]:
+def records(shard: Shard, chosen: ChosenFields) -> Iterator[tuple[int, ShardRecord]]:
     """The images of a shard in their order, each with the bytes of the shard that are read by then."""
     seen: set[str] = set()
     for done, key, files, twice in _samples(shard):
@@ -41,10 +41,10 @@ def records(shard: Shard, chosen: Chosen) -> Iterator[tuple[int, Record]]:
         content = files[images[0]] if len(images) == 1 else None
         problem = _problem(chosen, files, images, bool(content), twice=twice or key in seen)
         seen.add(key)
-        yield done, Record(key, None if problem else content, label, domain, problem)
+        yield done, ShardRecord(key, None if problem else content, label, domain, problem)
 
 
-def _problem(chosen: Chosen, files: dict[str, bytes], images: list[str], filled: bool, twice: bool) -> str:
+def _problem(chosen: ChosenFields, files: dict[str, bytes], images: list[str], filled: bool, twice: bool) -> str:
     if twice:
         return "its key is in the shard twice"
     if len(images) > 1:

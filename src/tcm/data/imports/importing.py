@@ -4,8 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
@@ -13,7 +12,7 @@ from tcm.data.images import MAX_PIXELS, BadImage
 from tcm.data.imports import archives, tables
 from tcm.data.imports.folder import ImportFolder
 from tcm.data.imports.names import safe_name
-from tcm.data.imports.records import Chosen, Record, ShardFormat, Wanted, chosen_fields
+from tcm.data.imports.records import ChosenFields, ShardRecord, Wanted, chosen_fields
 from tcm.data.imports.shards import Shard, find_shards
 from tcm.errors import InputError, printable
 from tcm.progress import ProgressDisplay
@@ -43,7 +42,7 @@ def import_shards(
     `say` gets a sentence about what is read.
     """
     shards = find_shards([source.expanduser() for source in sources], split)
-    reader = _reader(shards[0])
+    reader = archives if shards[0].kind == "tar" else tables
     chosen = chosen_fields(wanted, reader.fields(shards[0]), shards[0])
     say(_described(chosen, shards))
     if shards[0].kind == "tar" and wanted.image is None:
@@ -78,19 +77,14 @@ def left_out_line(found: Imported) -> str:
     return f"{found.left_out} left out, the first is {key} of {shard}: {reason}"
 
 
-def _reader(shard: Shard) -> ShardFormat:
-    module: ModuleType | Any = archives if shard.kind == "tar" else tables
-    return module
-
-
-def _described(chosen: Chosen, shards: Sequence[Shard]) -> str:
+def _described(chosen: ChosenFields, shards: Sequence[Shard]) -> str:
     label = f"the label is {printable(chosen.label)}" if chosen.label else "labels are not read"
     domain = f", the domain is {printable(chosen.domain)}" if chosen.domain else ""
     count = f"{len(shards)} shard{'s' if len(shards) > 1 else ''}"
     return f"{count}: the image is {printable(chosen.image)}, {label}{domain}."
 
 
-def _take(folder: ImportFolder, shard: Shard, record: Record, chosen: Chosen) -> None:
+def _take(folder: ImportFolder, shard: Shard, record: ShardRecord, chosen: ChosenFields) -> None:
     """Writes the image of a record, or notes why it is left out."""
     problem, ending = record.problem, ""
     for name in ("label", "domain"):

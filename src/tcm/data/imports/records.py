@@ -1,8 +1,8 @@
 """What every format of shards gives: images with the names of their classes, and which fields these come from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tcm.data.domains import joined_names
 from tcm.data.imports.shards import Shard
@@ -23,7 +23,7 @@ class Wanted:
     unlabelled: bool = False
 
 
-class Chosen(NamedTuple):
+class ChosenFields(NamedTuple):
     """The fields that are read."""
 
     image: str | None  # None: the only image file of each sample
@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
     domain: str | None  # None: all images are of one domain
 
 
-class Record(NamedTuple):
+class ShardRecord(NamedTuple):
     """One image of a shard."""
 
     key: str  # which image of the shard it is
@@ -49,21 +49,7 @@ class Fields(NamedTuple):
     labels: list[str]  # those that may be labels, the likeliest first
 
 
-class ShardFormat(Protocol):
-    """A format: a module with these functions."""
-
-    @staticmethod
-    def fields(shard: Shard) -> Fields:
-        """The fields of a shard."""
-        ...
-
-    @staticmethod
-    def records(shard: Shard, chosen: Chosen) -> Iterator[tuple[int, Record]]:
-        """The images of a shard in their order, each with the bytes of the shard that are read by then."""
-        ...
-
-
-def chosen_fields(wanted: Wanted, found: Fields, shard: Shard) -> Chosen:
+def chosen_fields(wanted: Wanted, found: Fields, shard: Shard) -> ChosenFields:
     """The fields that are read: what the user names, otherwise what the shard makes clear."""
     there = f"{shard.shown} has {joined_names(found.every, limit=20) or 'no fields'}"
     for name in ("image", "label", "domain"):
@@ -80,7 +66,7 @@ def chosen_fields(wanted: Wanted, found: Fields, shard: Shard) -> Chosen:
     if label is None and not wanted.unlabelled:
         many = "several fields that may be the label" if found.labels else "no field that is a label"
         raise InputError(f"{there}: {many}; name it with `label`, or set `unlabelled=True`")
-    return Chosen(image, None if wanted.unlabelled else label, wanted.domain)
+    return ChosenFields(image, None if wanted.unlabelled else label, wanted.domain)
 
 
 def likeliest(candidates: Sequence[str], usual: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tcm.data.imports.records import LABEL_NAMES, Chosen, Fields, Record
+from tcm.data.imports.records import LABEL_NAMES, ChosenFields, Fields, ShardRecord
 from tcm.data.imports.shards import Shard
 from tcm.errors import InputError, printable
 
@@ -40,7 +40,7 @@ def fields(shard: Shard) -> Fields:
     return Fields(schema.names, by_type["Image"] or images, by_type["ClassLabel"] or labels)
 
 
-def records(shard: Shard, chosen: Chosen) -> Iterator[tuple[int, Record]]:
+def records(shard: Shard, chosen: ChosenFields) -> Iterator[tuple[int, ShardRecord]]:
     """The images of a shard in their order, each with the bytes of the shard that are read by then."""
     assert chosen.image is not None
     columns = [name for name in chosen if name is not None]
@@ -56,7 +56,7 @@ def records(shard: Shard, chosen: Chosen) -> Iterator[tuple[int, Record]]:
                 problem = (
                     "" if content else f"the shard has no bytes of it{f', only the path {place}' if place else ''}"
                 )
-                yield done, Record(f"{row:08d}", content or None, label, domain, problem)
+                yield done, ShardRecord(f"{row:08d}", content or None, label, domain, problem)
                 row += 1
 
 
@@ -101,7 +101,7 @@ def _batches(shard: Shard, columns: list[str] | None) -> Iterator[Any]:
             yield reader.schema, batch, source.tell()
 
 
-def _require_columns(shard: Shard, schema: "pa.Schema", chosen: Chosen) -> None:
+def _require_columns(shard: Shard, schema: "pa.Schema", chosen: ChosenFields) -> None:
     for name, test, wanted in (
         (chosen.image, _is_image, "images"),
         (chosen.label, _is_label, "class names or numbers"),
