@@ -48,20 +48,20 @@ def import_shards(
     if shards[0].kind == "tar" and wanted.image is None:
         chosen = chosen._replace(image=None)  # some samples may have a png where the first has a jpg
     settings = {**asdict(wanted), **chosen._asdict()}
-    total = sum(shard.path.stat().st_size for shard in shards) // MEGABYTE
-    with (
-        ImportFolder(out, settings, shards).opened() as folder,
-        ProgressDisplay(f"importing into {printable(out.name)}", total, unit="megabyte", quiet=quiet) as display,
-    ):
-        before = count = 0
-        for shard in shards:
-            if not folder.is_done(shard):
+    with ImportFolder(out, settings, shards).opened() as folder:
+        left = [shard for shard in shards if not folder.is_done(shard)]
+        before, total = (sum(shard.path.stat().st_size for shard in some) for some in (set(shards) - set(left), shards))
+        count, title = 0, f"importing into {printable(out.name)}"
+        with ProgressDisplay(
+            title, total // MEGABYTE, unit="megabyte", done=before // MEGABYTE, quiet=quiet
+        ) as display:
+            for shard in left:
                 for done, record in reader.records(shard, chosen):
                     _take(folder, shard, record, chosen)
                     count += 1
                     display.update((before + done) // MEGABYTE, f"{count} images")
                 folder.finish(shard)
-            before += shard.path.stat().st_size
+                before += shard.path.stat().st_size
         progress = folder.progress
     found = Imported(progress.images, progress.left_out, progress.first_left_out)
     if not found.images:
