@@ -14,6 +14,7 @@ call. What cannot be used raises an `InputError`, which says what was found and 
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -22,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tcm.errors import InputError
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ _IMPORTED_LATER = {
 
 
 def fit(
-    source: PathLike | None = None,
+    source: PathLike | Sequence[PathLike] | None = None,
     target: PathLike | None = None,
     *,
     out: PathLike | None = None,
@@ -94,7 +94,7 @@ def fit(
     interrupted; a finished folder is only loaded.
 
     Args:
-        source: Folder of labelled images, one subfolder per class.
+        source: Folder of labelled images, one subfolder per class. Several folders are pooled.
         target: Folder of images to adapt to. Labels are not needed; class subfolders are used for evaluation only.
         out: Folder for the result: a run for each method, predictions.csv, model.safetensors and the report. Default:
             runs/SOURCE-to-TARGET.
@@ -144,7 +144,7 @@ def fit(
 def train(
     name: str,
     /,
-    source: PathLike | None = None,
+    source: PathLike | Sequence[PathLike] | None = None,
     target: PathLike | None = None,
     *,
     out: PathLike,
@@ -166,7 +166,7 @@ def train(
 
     Args:
         name: A method of `tcm.METHODS`, such as "dann".
-        source: Folder of labelled images, one subfolder per class.
+        source: Folder of labelled images, one subfolder per class. Several folders are pooled.
         target: Folder of images to adapt to. Labels are not needed; class subfolders are used for evaluation only.
         out: Folder of the run.
         mechanisms: Folder of finished mechanisms, such as the `mechanisms` below the `out` of a fit. Only methods that
@@ -232,7 +232,9 @@ def _folder(name: str, path: PathLike) -> Path:
 
 
 def _data_config(
-    source: PathLike | None, target: PathLike | None, data: DataConfig | Mapping[str, Any] | None
+    source: PathLike | Sequence[PathLike] | None,
+    target: PathLike | None,
+    data: DataConfig | Mapping[str, Any] | None,
 ) -> DataConfig:
     """`data` with the two folders filled in."""
     from tcm.config import with_settings
@@ -246,7 +248,9 @@ def _data_config(
             raise InputError(name, "is missing; give the folders `source` and `target`, or describe both in `data`")
         if getattr(config, f"{name}_dir") is not None:
             raise InputError(name, f"is given and so is `data.{name}_dir`; leave one out")
-        config = with_settings(config, {f"{name}_dir": _folder(name, path)}, "data")
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        folders = tuple(_folder(name, one) for one in paths)
+        config = with_settings(config, {f"{name}_dir": folders if len(folders) != 1 else folders[0]}, "data")
     return config
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+from support.mistakes import draw_domain
 
 from tcm.cli.app import main
 
@@ -53,3 +54,31 @@ def test_a_sheet_needs_a_task_and_a_known_format(arrows: list[str], tmp_path: Pa
     assert "--out needs a source and a target; name both" in capsys.readouterr().err
     assert main([*arrows, "--out", str(tmp_path / "x.tex")]) == 2
     assert "x.tex, which is not a figure file" in capsys.readouterr().err
+
+
+def test_several_sources_are_checked_packed_and_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", "300")
+    for place, name in enumerate(("Art", "Clip art", "Real")):
+        draw_domain(tmp_path / name, first_seed=1000 * place)
+    names = ["--data.root", str(tmp_path), "--data.source", "art,clip_art", "--data.target", "real"]
+    assert main(["data", "check", *names, "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"│ {name} " in said for name in ("Art", "Clip art", "Real"))
+    assert main(["data", "pack", *names, "--data.size", "32", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "Art+Clip art: 24 images of side 32" in said
+    assert "\n  Art: 12 images\n  Clip art: 12 images\n" in said
+    folders = ["--data.source-dir", f"{tmp_path}/Art,{tmp_path}/Clip art", "--data.target-dir", str(tmp_path / "Real")]
+    small = ["--data.size", "32", "--data.crop", "32", "--steps", "2", "--batch", "4", "--device", "cpu", "--quiet"]
+    for form, out in ((names, "named"), (folders, "folders")):
+        run = str(tmp_path / "runs" / out)
+        assert main(["train", "erm", *form, *small, "--backbone.name", "small", "--out", run]) == 0
+        said = capsys.readouterr().out
+        assert "Art+Clip art → Real" in said
+        assert "source accuracy ┃ " in said
+        assert "┃    Art ┃ Clip art ┃" in said
+    models = [(tmp_path / "runs" / out / "evaluation.npz").read_bytes() for out in ("named", "folders")]
+    assert models[0] == models[1]
+    assert main(["evaluate", run, "--device", "cpu", "--quiet"]) == 0

@@ -119,6 +119,21 @@ def test_source_accuracy_is_named_by_its_images(make_run: MakeRun):
     assert "Source accuracy on training images: " in page_of(make_run("b")).text
 
 
+def test_several_sources_are_shown_by_name(make_run: MakeRun):
+    run = make_run("run")
+    file, summary = run / "evaluation.json", summary_of(run)
+    assert "Of each source" not in page_of(run).text
+    scores = {"images": 9, "accuracy": 0.5, "mean_class_accuracy": 0.5, "held_out": 2, "held_out_accuracy": 0.25}
+    for held_out, expected in ((2, "Art 25.0%, <Clip> 75.0%"), (0, "Art 50.0%, <Clip> 50.0%")):
+        domains = [
+            {**scores, "name": "Art", "held_out": held_out},
+            {**scores, "name": "<Clip>", "held_out_accuracy": 0.75},
+        ]
+        summary["source"]["domains"] = domains
+        file.write_text(json.dumps(summary))
+        assert f"Of each source: {expected}." in page_of(run).text
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_class_table_has_shares_of_predictions_and_source(make_run: MakeRun, labelled: bool):
     run = make_run("run", labelled=labelled)

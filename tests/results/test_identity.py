@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tcm.results.identity import RunFacts, Spread, distinct, folder_names, grouped, identities, labels, spread
+from tcm.data.domains import folder_names
+from tcm.results.identity import RunFacts, Spread, distinct, grouped, identities, labels, spread
 
 
 def facts(method: str = "tcm", k: str = "4", task: str = "A>C", **config: Any) -> RunFacts:

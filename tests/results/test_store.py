@@ -128,9 +128,11 @@ def test_mechanisms_of_k_auto_are_as_many_as_the_model_has(tmp_path: Path, gone:
         ({"root": "visda-2017"}, ("train", "validation"), 12, "VisDA-2017", "Synthetic>Real"),
         ({"root": "x"}, ("train", "validation"), 3, "x", "train>validation"),
         ({"source_dir": "photos"}, ("photos", "cliparts"), 3, "own folders", "photos>cliparts"),
+        ({"root": "office-home"}, ("Art", "Real_World", "Clipart"), 65, "Office-Home", "A+R>C"),
+        ({"source_dir": ["photos", "sketches"]}, ("photos", "sketches", "x"), 3, "own folders", "photos+sketches>x"),
     ],
 )
-def test_benchmark_and_task(data: dict[str, Any], domains: tuple[str, str], classes: int, benchmark: str, task: str):
+def test_benchmark_and_task(data: dict[str, Any], domains: tuple[str, ...], classes: int, benchmark: str, task: str):
     assert benchmark_of(data, domains, classes) == benchmark
     assert task_of(benchmark, *domains) == task
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from tcm.analysis.load_runs import require_distinct
 from tcm.analysis.run_record import Record, read_record
+from tcm.data.domains import folder_names
 from tcm.errors import InputError, printable
-from tcm.results.identity import distinct, folder_names, grouped, identities, labels, spread
+from tcm.results.identity import distinct, grouped, identities, labels, spread
 from tcm.training.run_folder import Run
 
 History = Sequence[Mapping[str, Any]]  # rows of metrics.jsonl

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from tcm.classifier.train import Trained, load_trained
 from tcm.config import to_json
+from tcm.data.domains import folder_names
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, printable
-from tcm.results.identity import RunFacts, distinct, folder_names, identities, labels
+from tcm.results.identity import RunFacts, distinct, identities, labels
 from tcm.results.store import number_of_mechanisms, portable_config
 from tcm.training.device import Compute, inference_on
 

@@ -4,7 +4,7 @@ import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,13 @@ class Evaluation:
     def confidence(self) -> np.ndarray:
         """The probability of the predicted class, [n]."""
         return self.arrays["probabilities"].max(axis=1)
+
+
+class DomainAccuracy(NamedTuple):
+    """The accuracy of a run on one of its source domains."""
+
+    name: str
+    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,14 @@ class Record:
         return float((arrays["on_source"].argmax(axis=1) == arrays["source_classes"])[held_out].mean())
 
     @property
+    def source_domains(self) -> list[DomainAccuracy]:
+        """Each source if several were pooled, on held-out images where all have some; empty otherwise."""
+        domains = self.evaluation.summary["source"].get("domains", []) if self.evaluation else []
+        held_out = all(domain["held_out"] for domain in domains)
+        key = "held_out_accuracy" if held_out else "accuracy"
+        return [DomainAccuracy(domain["name"], domain[key]) for domain in domains]
+
+    @property
     def source_accuracy(self) -> float | None:
         """The accuracy on all source images at the reported step, else the last one logged; None if none was logged."""
         found = {row["step"]: row["source/accuracy"] for row in self.history if "source/accuracy" in row}
@@ -142,9 +157,12 @@ class Record:
 
 def domain_name(data: dict[str, Any], side: str) -> str:
     """The name of the source or target domain in a run's configuration of the data."""
-    folder, file = data.get(f"{side}_dir"), data.get(f"{side}_list")
+    name, folder, file = data[side], data.get(f"{side}_dir"), data.get(f"{side}_list")
+    if isinstance(several := name or folder or file, list):
+        key = side if name else f"{side}_dir" if folder else f"{side}_list"
+        return "+".join(domain_name({side: None, key: one}, side) for one in several)
     built_in = f"{data.get('benchmark')} {side}"
-    return data[side] or (Path(folder).name if folder else Path(file).stem if file else built_in)
+    return name or (Path(folder).name if folder else Path(file).stem if file else built_in)
 
 
 def read_record(folder: Path) -> Record:

@@ -184,9 +184,17 @@ def confusion_counts(labels: NDArray[np.int64], predictions: NDArray[np.int64], 
     return confusion_matrix(labels[known], predictions[known], labels=np.arange(classes))
 
 
-def accuracies(prefix: str, predicted: Tensor, store: ImageStore) -> dict[str, float]:
-    """The metrics of one domain; empty if it has no labels."""
-    scores = score(predicted, store.labels, len(store.classes))
+def source_accuracies(predicted: Tensor, store: ImageStore) -> dict[str, float]:
+    """The metrics of the source domain, and of each source by its name if several were pooled."""
+    found = accuracies("source", predicted, store)
+    for source, rows in store.source_rows():
+        found |= accuracies(f"source/{source.name}", predicted, store, rows)
+    return found
+
+
+def accuracies(prefix: str, predicted: Tensor, store: ImageStore, rows: slice = slice(None)) -> dict[str, float]:
+    """The metrics of one domain, or of some of its rows; empty if it has no labels."""
+    scores = score(predicted[rows], store.labels[rows], len(store.classes))
     if scores is None:
         return {}
     return {

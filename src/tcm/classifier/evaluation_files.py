@@ -41,13 +41,7 @@ def write_evaluation(
         "step": step,
         "seconds": training_seconds(run),
         "memory": training_memory(run),
-        "source": {
-            "name": task.source.name,
-            "images": len(task.source),
-            "classes": len(task.source.classes),
-            **_without_prefix(accuracies("source", predictions.source.probabilities, task.source)),
-            **held_out_scores(predictions.source.probabilities, task.source, held_out),
-        },
+        "source": source_scores(predictions.source.probabilities, task.source, held_out),
         "target": {
             "name": task.target.name,
             "images": len(task.target),
@@ -96,11 +90,29 @@ def report_arrays(on_target: Tensor, task: Task) -> dict[str, Any]:
     }
 
 
-def held_out_scores(on_source: Tensor, store: ImageStore, held_out: Tensor | None) -> dict[str, Any]:
-    """How many source images training did not see, and the accuracy on them; None without such images."""
-    found = None if held_out is None else score(on_source[held_out], store.labels[held_out], len(store.classes))
-    count = 0 if held_out is None else int(held_out.sum())
-    return {"held_out": count, "held_out_accuracy": found.accuracy if found else None}
+def source_scores(on_source: Tensor, store: ImageStore, held_out: Tensor | None) -> dict[str, Any]:
+    """The name, size and accuracies of the source; `domains` has those of each source if several were pooled."""
+    domains = [
+        {"name": source.name, "images": source.images, **_scores_of_rows(on_source, store, held_out, rows)}
+        for source, rows in store.source_rows()
+    ]
+    return {
+        "name": store.name,
+        "images": len(store),
+        "classes": len(store.classes),
+        **_scores_of_rows(on_source, store, held_out, slice(None)),
+        **({"domains": domains} if domains else {}),
+    }
+
+
+def _scores_of_rows(on_source: Tensor, store: ImageStore, held_out: Tensor | None, rows: slice) -> dict[str, Any]:
+    """The accuracies on some source images, how many of them training did not see, and the accuracy on those."""
+    unseen = torch.zeros(len(store), dtype=torch.bool)
+    if held_out is not None:
+        unseen[rows] = held_out[rows]
+    found = score(on_source[unseen], store.labels[unseen], len(store.classes))
+    scores = _without_prefix(accuracies("source", on_source, store, rows))
+    return {**scores, "held_out": int(unseen.sum()), "held_out_accuracy": found.accuracy if found else None}
 
 
 def source_arrays(predictions: TaskPredictions, task: Task, held_out: Tensor | None) -> dict[str, Any]:
@@ -134,4 +146,4 @@ def thumbnails(store: ImageStore, indices: Tensor) -> np.ndarray:
 
 
 def _without_prefix(metrics: dict[str, float]) -> dict[str, float]:
-    return {key.split("/")[1]: value for key, value in metrics.items()}
+    return {key.split("/")[-1]: value for key, value in metrics.items()}

@@ -17,6 +17,7 @@ from tcm.classifier.evaluate import (
     counterfactual_variants,
     predict_images,
     predict_task,
+    source_accuracies,
 )
 from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.frozen_features import features_of_task, predict_features
@@ -238,7 +239,7 @@ class Evaluator:
         task, method = self.setup.task, self.setup.method
         self.predictions = self.predict()
         source, target = self.predictions
-        metrics = accuracies("source", source.probabilities, task.source)
+        metrics = source_accuracies(source.probabilities, task.source)
         metrics |= accuracies("target", target.probabilities, task.target)
         metrics |= scores(source, task.source.labels, target, self.setup.held_out, self.fabric.device)
         return metrics | method.diagnostics()

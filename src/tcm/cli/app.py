@@ -26,6 +26,11 @@ COMMANDS = {
         "tcm data check office-home",
         "tcm.cli.data:check_data",
     ),
+    "data import": Command(
+        "Write the images of Hugging Face datasets or WebDataset shards into a folder.",
+        "tcm data import photos-parquet --out photos",
+        "tcm.cli.data:import_data",
+    ),
     "data pack": Command(
         "Decode and resize the images once, so that training starts faster.",
         "tcm data pack --data.root office-home --data.source Art --data.target Clipart",

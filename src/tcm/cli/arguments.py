@@ -29,6 +29,11 @@ Runs = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
 ]
+Shards = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="SHARDS [SHARDS ...]", help_behavior_hint="(required)"),
+]
 Images = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
 Stores = Annotated[
     tuple[Path, ...],

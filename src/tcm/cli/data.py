@@ -1,6 +1,7 @@
-"""tcm data check and tcm data pack."""
+"""tcm data check, tcm data import and tcm data pack."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tcm.classifier.augmentation_evidence import IMAGES, AugmentationEvidence, evidence_of
-from tcm.cli.arguments import OptionalOutput, Quiet
+from tcm.cli.arguments import OptionalOutput, OptionalText, Output, Quiet, Shards
 from tcm.cli.messages import option, with_options
 from tcm.data.check import check, check_root, render
 from tcm.data.domains import Domain
@@ -56,7 +57,7 @@ def check_data(
         found = check_root(Path(root or data.root or "."), quiet)
     else:
         task = read_domains(resolved)
-        found = check(task, quiet=quiet)
+        found = check([*(task[0].parts or task[:1]), task[1]], quiet=quiet)
     console = Console()
     console.print(render(found))
     console.print(Text(with_options(found.summary)))
@@ -104,6 +105,46 @@ def domain_samples(domain: Domain, data: DataConfig, quiet: bool) -> SampleViews
     return samples_of(images, domain.name, [names[row] or "" for row in rows.tolist()], data)
 
 
+def import_data(
+    shards: Shards,
+    out: Output,
+    split: OptionalText = None,
+    image: OptionalText = None,
+    label: OptionalText = None,
+    domain: OptionalText = None,
+    unlabelled: bool = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write the images of Hugging Face datasets (Arrow, Parquet) or of WebDataset shards (tar) into a folder, as they
+    are, one subfolder per class. The exit code is 1 if some are left out.
+
+    Args:
+        shards: Folder of shards, or shards.
+        out: The folder to write. Repeat the command to continue.
+        split: Which part of the data set, such as train. Default: the only one.
+        image: Field of the image. Default: found.
+        label: Field of the label; of a JSON file json.NAME. Default: found.
+        domain: Field that names the domain of each image: one more subfolder for each. Default: one domain.
+        unlabelled: Read no labels; images are written without class folders.
+        quiet: Print only the result, no progress.
+    """
+    from tcm.data.imports.importing import import_shards, left_out_line
+    from tcm.data.imports.records import Wanted
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    wanted = Wanted(image, label, domain, unlabelled)
+    found = import_shards(shards, out, wanted, split, quiet, say)
+    classes = "" if unlabelled else f" of {len({folder.split('/')[-1] for folder in found.images})} classes"
+    domains = f", {len({folder.split('/')[0] for folder in found.images})} domains" if domain else ""
+    print(f"{printable(out)}: {sum(found.images.values())} images{classes}{domains}")
+    if found.left_out:
+        print(left_out_line(found))
+    return 1 if found.left_out else 0
+
+
 def pack_data(data: DataConfig = DataConfig(), quiet: Quiet = False) -> int:
     """Decode and resize the images of a task and store them in the cache, so that training starts faster.
 
@@ -115,6 +156,8 @@ def pack_data(data: DataConfig = DataConfig(), quiet: Quiet = False) -> int:
     task = load_task(data, quiet)
     for store in task:
         print(f"{printable(store.name)}: {len(store)} images of side {store.size} in {store.folder}")
+        for source in store.sources:
+            print(f"  {printable(source.name)}: {source.images} images")
     if data.cache is None and not quiet:
         print(f"The cache is {default_cache()}; --data.cache chooses another.")
     return 0

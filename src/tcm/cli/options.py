@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import tyro
+from tcm.cli.parser import run_tyro
 
 WIDTH = 100  # columns of the printed help: a wider one has boxes side by side
 ARGUMENTS = "positional arguments"  # the title of the group of arguments that have no name
@@ -54,7 +54,7 @@ def printed_help(name: str, function: Callable[..., Any]) -> str:
     os.environ["COLUMNS"] = str(WIDTH)
     try:
         with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
-            tyro.cli(function, prog=f"tcm {name}", args=["--help"], config=(tyro.conf.DisallowNone,))
+            run_tyro(function, prog=f"tcm {name}", args=["--help"])
     finally:
         os.environ.pop("COLUMNS")
         os.environ.update({} if columns is None else {"COLUMNS": columns})

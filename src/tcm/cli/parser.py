@@ -5,13 +5,33 @@ import functools
 import io
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from tcm.errors import InputError
 
 TYPES = {"INT": "an integer", "FLOAT": "a number", "INT|{auto}": "an integer or auto"}
+
+
+REGISTRY = ConstructorRegistry()
+
+
+@REGISTRY.primitive_rule
+def one_or_several(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """How an option with one value or several is read: as one word, which the config takes apart at its commas."""
+    kind = next((kind for kind in (str, Path) if info.type == kind | tuple[kind, ...] | None), None)
+    if kind is None:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH" if kind is Path else "STR",
+        instance_from_str=lambda words: kind(words[0]),
+        is_instance=lambda value: value is None or isinstance(value, kind | tuple),
+        str_from_instance=lambda value: [",".join(map(str, value)) if isinstance(value, tuple) else str(value)],
+    )
 
 
 def parse(name: str, function: Callable[..., Any], options: list[str]) -> functools.partial[int]:
@@ -24,11 +44,16 @@ def parse(name: str, function: Callable[..., Any], options: list[str]) -> functo
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(prepared, prog=f"tcm {name}", args=options, config=(tyro.conf.DisallowNone,))
+            return run_tyro(prepared, prog=f"tcm {name}", args=options)
     except SystemExit as exit:
         if not exit.code:
             raise
         raise InputError(f"{on_one_line(errors.getvalue())}; tcm {name} --help explains the options") from exit
+
+
+def run_tyro(function: Any, prog: str, args: list[str]) -> Any:
+    """What tyro makes of these words, with the same rules for all commands."""
+    return tyro.cli(function, prog=prog, args=args, config=(tyro.conf.DisallowNone,), registry=REGISTRY)
 
 
 def on_one_line(box: str) -> str:
@@ -56,7 +81,7 @@ def print_completion(
     commands = {name: group(found) if isinstance(found, Mapping) else found for name, found in functions.items()}
     options = ["--tyro-print-completion", shell]
     with contextlib.suppress(SystemExit):
-        tyro.cli(subcommands(commands), prog="tcm", args=options, config=(tyro.conf.DisallowNone,))
+        run_tyro(subcommands(commands), prog="tcm", args=options)
 
 
 def subcommands(functions: Mapping[str, Callable[..., Any]]) -> Any:

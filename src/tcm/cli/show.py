@@ -19,16 +19,19 @@ from tcm.training.tracking import FOLDER, TrackerName
 
 
 def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """One row per run: its accuracies, the selection rule and the time."""
+    """One row per run: its accuracies, also on each of several sources, the selection rule and the time."""
     source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
     table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
-    for heading in ("method", "target accuracy", "mean per class", "source accuracy", "selected by", "time"):
+    domains = [domain["name"] for domain in summaries[0]["source"].get("domains", [])]
+    accuracies = ("target accuracy", "mean per class", "source accuracy", *map(printable, domains))
+    for heading in ("method", *accuracies, "selected by", "time"):
         table.add_column(heading, justify="left" if heading in ("method", "selected by") else "right")
     for summary in summaries:
         accuracy = [summary["target"][key] for key in ("accuracy", "mean_class_accuracy")]
         cells = ["no labels" if value is None else f"{100 * value:.1f} %" for value in accuracy]
-        on_source = f"{100 * summary['source']['accuracy']:.1f} %"
-        table.add_row(summary["method"], *cells, on_source, summary["selection"], f"{summary['seconds']:.0f} s")
+        sources = [summary["source"], *summary["source"].get("domains", [])]
+        cells += [f"{100 * source['accuracy']:.1f} %" for source in sources]
+        table.add_row(summary["method"], *cells, summary["selection"], f"{summary['seconds']:.0f} s")
     return table
 
 

@@ -148,7 +148,7 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
         classifier and label propagation on pretrained features; --no-frozen trains the network.
 
         Args:
-            source: Folder of labelled images, one subfolder per class.
+            source: Labelled images in class folders; or several: A,B.
             target: Folder of images to adapt to, with or without class subfolders.
             out: Folder for the result. Repeat the command to continue. Default: runs/SOURCE-to-TARGET.
             probabilities: Write the probabilities of all classes into predictions.csv.

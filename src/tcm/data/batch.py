@@ -28,3 +28,4 @@ class Batch(NamedTuple):
     counterfactuals: Counterfactuals | None = None  # only in a run with mechanisms and without strong views
     strong: StrongViews | None = None  # only for methods that use them
     target_indices: Tensor | None = None  # [batch], the places of the target images in their domain
+    source_domains: Tensor | None = None  # [batch], the number of each source image's domain; None: there is only one

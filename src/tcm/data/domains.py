@@ -4,7 +4,7 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ class Domain:
     paths: tuple[str, ...]  # POSIX, sorted
     labels: tuple[int, ...]  # index into classes, -1 where unknown
     classes: tuple[str, ...]
+    parts: tuple["Domain", ...] = ()  # of several pooled sources, each by itself, in their order
 
     @property
     def class_names(self) -> list[str | None]:
@@ -40,6 +41,11 @@ class Listing:
     where: Path  # the folder or list file, for messages
     root: Path
     entries: tuple[tuple[str, str | None], ...]  # path, class name or None
+
+    @property
+    def place(self) -> str:
+        """Where the images are, for messages."""
+        return printable(self.where)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -75,35 +81,38 @@ def joined_names(names: Collection[str], limit: int = 8) -> str:
     return first if len(names) <= limit else f"{first} and {len(names) - limit} more"
 
 
+def folder_names(folders: Sequence[Path]) -> list[str]:
+    """The last parts of each folder's path, as many as are needed to make the names of different folders differ."""
+    parts = [folder.resolve().parts for folder in folders]
+    tails = ([str(Path(*part[-count:])) for part in parts] for count in range(1, max(map(len, parts)) + 1))
+    return next(names for names in tails if len(set(names)) == len(set(parts)))
+
+
 def match_classes(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     """The two domains with labels that index the source's classes; the target's classes are matched by name."""
     classes = source.classes
     if len(classes) < 2:
-        raise InputError(
-            f"the source {printable(source.where)} has only one class, {joined_names(classes)}; give two or more"
-        )
+        raise InputError(f"the source {source.place} has only one class, {joined_names(classes)}; give two or more")
     counts = source.class_counts
     alone = [name for name in classes if counts[name] == 1]
     if alone:
         found = f"has a single image of {len(alone)} of its {len(classes)} classes: {joined_names(alone)}"
-        warnings.warn(
-            f"the source {printable(source.where)} {found}; a class should have more", UserWarning, stacklevel=3
-        )
+        warnings.warn(f"the source {source.place} {found}; a class should have more", UserWarning, stacklevel=3)
     own_names = {name: found[0] for name in target.classes if len(found := same_name(name, classes)) == 1}
     unknown = [name for name in target.classes if name not in own_names]
     missing = [name for name in classes if name not in own_names.values()]
     if unknown:
         lacking = f"; it has no images of the source's {joined_names(missing)}" if missing else ""
         raise InputError(
-            f"the target {printable(target.where)} has classes that the source {printable(source.where)} does not have"
+            f"the target {target.place} has classes that the source {source.place} does not have"
             f": {joined_names(unknown)}{lacking}; rename or remove them, or {IGNORE_REMEDY}"
         )
     if target.classes and missing:
         found = f"has no images of {len(missing)} of the {len(classes)} source classes: {joined_names(missing)}"
-        warnings.warn(f"the target {printable(target.where)} {found}", UserWarning, stacklevel=3)
+        warnings.warn(f"the target {target.place} {found}", UserWarning, stacklevel=3)
     if not target.classes and len(target.entries) < len(classes):
         found = f"has {len(target.entries)} images, fewer than the {len(classes)} source classes"
-        warnings.warn(f"the target {printable(target.where)} {found}; adaptation needs more", UserWarning, stacklevel=3)
+        warnings.warn(f"the target {target.place} {found}; adaptation needs more", UserWarning, stacklevel=3)
     return source.domain(classes), target.domain(classes, own_names)
 
 

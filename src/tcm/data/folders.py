@@ -17,6 +17,7 @@ from tcm.data.domains import (
     same_name,
 )
 from tcm.data.images import is_image
+from tcm.data.sources import each, pooled
 from tcm.errors import InputError, printable
 
 LAYOUT = "one subfolder per class is expected, <folder>/<class>/<image>"
@@ -90,31 +91,39 @@ def read_domain(folder: Path) -> Domain:
 
 
 def read_plain_folders(
-    source_dir: Path, target_dir: Path, target_labels: TargetLabels = "auto"
+    source_dir: Path | tuple[Path, ...], target_dir: Path, target_labels: TargetLabels = "auto"
 ) -> tuple[Domain, Domain]:
-    """The source from its class subfolders; the target with labels if it has class subfolders, else without."""
-    source, target = read_folder(source_dir), read_folder(target_dir)
+    """The source from its class subfolders; the target with labels if it has class subfolders, else without.
+
+    Several source folders are pooled.
+    """
+    sources, target = [read_folder(folder) for folder in each(source_dir)], read_folder(target_dir)
     if target_labels == "ignore":
         target = target.unlabelled()
-    if not source.classes:
-        raise InputError(f"the source {printable(source.where)} has images but no class subfolders; {LAYOUT}")
-    for listing, remedy in ((source, ""), (target, f", or {IGNORE_REMEDY}")):
+    for source in sources:
+        if not source.classes:
+            raise InputError(f"the source {source.place} has images but no class subfolders; {LAYOUT}")
+    for listing, remedy in (*((source, "") for source in sources), (target, f", or {IGNORE_REMEDY}")):
         loose = [path for path, name in listing.entries if name is None]
         if loose and listing.classes:
-            found = f"{printable(listing.where)} has class subfolders and also {len(loose)} images outside them"
+            found = f"{listing.place} has class subfolders and also {len(loose)} images outside them"
             raise InputError(f"{found}, the first is {printable(loose[0])}; move or remove those{remedy}")
-    return match_classes(source, target)
+    return match_classes(pooled(sources, target), target)
 
 
 def read_benchmark_folders(
-    root: Path, source: str, target: str, target_labels: TargetLabels = "auto"
+    root: Path, source: str | tuple[str, ...], target: str, target_labels: TargetLabels = "auto"
 ) -> tuple[Domain, Domain]:
-    """Two domains of root/<domain>/<class>/<image>; names match in any case, with or without spaces and underscores."""
+    """A source, or several that are pooled, and a target of root/<domain>/<class>/<image>.
+
+    Names match in any case, with or without spaces and underscores.
+    """
     root = existing_folder(root)
     folders = {folder.name: folder for folder in domain_folders(root)}
     if not folders:
         raise InputError(f"{printable(root)} has no domain with images; <root>/<domain>/<class>/<image> is expected")
-    return read_plain_folders(_named_folder(root, folders, source), _named_folder(root, folders, target), target_labels)
+    sources = tuple(_named_folder(root, folders, name) for name in each(source))
+    return read_plain_folders(sources, _named_folder(root, folders, target), target_labels)
 
 
 def _named_folder(root: Path, folders: dict[str, Path], name: str) -> Path:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tcm.data.domains import Domain, Listing, TargetLabels, match_classes
 from tcm.data.images import is_image
+from tcm.data.sources import each, pooled
 from tcm.errors import InputError, printable
 
 
@@ -19,20 +20,35 @@ class ListEntry(NamedTuple):
 
 
 def read_lists(
-    source_list: Path, target_list: Path, root: Path | None = None, target_labels: TargetLabels = "auto"
+    source_list: Path | tuple[Path, ...],
+    target_list: Path,
+    root: Path | None = None,
+    target_labels: TargetLabels = "auto",
 ) -> tuple[Domain, Domain]:
-    """Two domains from list files whose paths are relative to the root, else to the list file's own folder."""
-    source, target = (_lines(list_file, root) for list_file in (source_list, target_list))
+    """Two domains from list files whose paths are relative to the root, else to the list file's own folder.
+
+    Several source lists are pooled.
+    """
+    files = each(source_list)
+    sources = [_lines(file, root) for file in files]
+    target = _lines(target_list, root)
     if target_labels == "ignore":
         target = [line._replace(label=None) for line in target]
-    for line in source:
-        if line.label is None:
-            raise InputError(f"{_place(source_list, line)} has no label; a source line is `relative/path label`")
-    if all(_is_integer(line.label) for line in source):
-        source, target = [_normal(line) for line in source], [_normal(line) for line in target]
-        count = _class_count(source_list, source)
+    for file, lines in zip(files, sources, strict=True):
+        for line in lines:
+            if line.label is None:
+                raise InputError(f"{_place(file, line)} has no label; a source line is `relative/path label`")
+    if all(_is_integer(line.label) for lines in sources for line in lines):
+        sources = [[_normal(line) for line in lines] for lines in sources]
+        target = [_normal(line) for line in target]
+        # Integer labels are 0, 1, ... without a gap.
+        count = len({line.label for lines in sources for line in lines})
+        for file, lines in zip(files, sources, strict=True):
+            _require_range(file, lines, count)
         _require_range(target_list, [line for line in target if _is_integer(line.label)], count)
-    return match_classes(_listing(source_list, root, source), _listing(target_list, root, target))
+    last = _listing(target_list, root, target)
+    listings = [_listing(file, root, lines) for file, lines in zip(files, sources, strict=True)]
+    return match_classes(pooled(listings, last), last)
 
 
 def read_list(list_file: Path, root: Path | None = None) -> Listing:
@@ -99,13 +115,6 @@ def _listing(list_file: Path, root: Path | None, lines: list[ListEntry]) -> List
 
 def _normal_path(path: str) -> str:
     return PurePosixPath(path).as_posix() if "./" in path or "//" in path else path
-
-
-def _class_count(list_file: Path, source: list[ListEntry]) -> int:
-    """The number of classes of a source with integer labels, which must be 0, 1, ... without a gap."""
-    found = {int(line.label or 0) for line in source}
-    _require_range(list_file, source, len(found))
-    return len(found)
 
 
 def _require_range(list_file: Path, lines: list[ListEntry], count: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +42,13 @@ class StoreIndex:
         (folder / "index.json").write_text(json.dumps(vars(self)), encoding="utf-8")  # asdict would copy every list
 
 
+class PooledSource(NamedTuple):
+    """One of the sources whose images a store holds one after the other."""
+
+    name: str
+    images: int
+
+
 @dataclass(frozen=True, eq=False)
 class ImageStore:
     """The packed images of one domain. They are shared with the file: read them, never write to them."""
@@ -56,6 +64,7 @@ class ImageStore:
     hashes: list[str]
     skipped: list[tuple[str, str]]  # path and reason of the files that could not be read
     pages: mmap.mmap | None = None  # the memory of the images
+    sources: tuple[PooledSource, ...] = ()  # if several were pooled, in the order of their images
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -76,6 +85,19 @@ class ImageStore:
         """
         if self.pages is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self.pages.madvise(mmap.MADV_DONTNEED)
+
+    def source_rows(self) -> Iterator[tuple[PooledSource, slice]]:
+        """Every pooled source and the rows of its images; nothing unless several were pooled."""
+        start = 0
+        for source in self.sources:
+            yield source, slice(start, start + source.images)
+            start += source.images
+
+    @property
+    def source_numbers(self) -> Tensor | None:
+        """The number of each image's source, int64 [n]; None unless several were pooled."""
+        counts = torch.tensor([source.images for source in self.sources])
+        return torch.arange(len(counts)).repeat_interleave(counts) if self.sources else None
 
     def extra(self) -> dict[str, np.ndarray]:
         """The arrays that were packed with the images."""

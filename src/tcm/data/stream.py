@@ -151,6 +151,8 @@ class Stream:
             for number, (rows, kept) in enumerate(zip(images + made, on_device, strict=True))
         ]
         self._labels = source.labels.to(device)
+        domains = source.source_numbers
+        self._domains = None if domains is None else domains.to(device)
         fed = [part.rows for part in self.parts if not part.resident]
         self._feeder = Feeder(fed, batch, device) if fed else None
         self._blocks: dict[int, Block] = {}
@@ -168,7 +170,15 @@ class Stream:
         if step % RELEASE_EVERY == 0:
             for store in self.stores:
                 store.release_pages()
-        return Batch(images[0], self._labels[labelled.indices], images[1], counterfactuals, strong, shown.indices)
+        return Batch(
+            images[0],
+            self._labels[labelled.indices],
+            images[1],
+            counterfactuals,
+            strong,
+            shown.indices,
+            None if self._domains is None else self._domains[labelled.indices],
+        )
 
     def _strong_views(self, step: int, images: list[Rows], made: list[Rows]) -> StrongViews:
         """Strong views of the source and target images, some of them by way of a counterfactual."""

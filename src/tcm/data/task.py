@@ -15,7 +15,9 @@ from tcm.data.domains import Domain, TargetLabels
 from tcm.data.folders import read_benchmark_folders, read_plain_folders
 from tcm.data.lists import read_lists
 from tcm.data.packing import open_or_pack
+from tcm.data.pooling import open_or_pool
 from tcm.data.remarks import task_remarks
+from tcm.data.sources import each, sources_apart
 from tcm.data.store import ImageStore, open_store, pack_arrays
 from tcm.errors import InputError, printable
 
@@ -36,16 +38,16 @@ class DataConfig:
     """digits: the built-in data. digits-ceiling: its source digits in the style of the target, for comparison."""
     root: Path | None = None
     """Folder with one subfolder per domain, each with one subfolder per class."""
-    source: str | None = None
-    """Name of the labelled domain below the root."""
+    source: str | tuple[str, ...] | None = None
+    """Name of the labelled domain below the root; or several: A,B."""
     target: str | None = None
     """Name of the domain to adapt to, below the root."""
-    source_dir: Path | None = None
-    """Folder of labelled images, one subfolder per class."""
+    source_dir: Path | tuple[Path, ...] | None = None
+    """Folder of labelled images, one subfolder per class; or several: A,B."""
     target_dir: Path | None = None
     """Folder of images to adapt to, with or without class subfolders."""
-    source_list: Path | None = None
-    """Text file with a line per labelled image: path and label."""
+    source_list: Path | tuple[Path, ...] | None = None
+    """Text file with a line per labelled image: path and label; or several: A,B."""
     target_list: Path | None = None
     """Text file with a line per image to adapt to: path, or path and label."""
     target_labels: TargetLabels = "auto"
@@ -87,7 +89,7 @@ class DataConfig:
         return self.sides[1] < SMALL
 
     def resolved(self) -> "DataConfig":
-        """This config with every default filled in and every path absolute."""
+        """This config with every default filled in, every path absolute, and several sources as a tuple."""
         self._require_known_data()
         size, crop = self.sides
         shift = _or(self.shift, 2 if self.is_digits and self.area is None else 0)
@@ -95,9 +97,22 @@ class DataConfig:
         if self.cache is not None and os.path.isfile(self.cache):
             raise InputError("data.cache", f"{printable(self.cache)} is a file; name a folder")
         paths = ("root", "source_dir", "target_dir", "source_list", "target_list", "cache")
-        absolute = {name: _absolute(getattr(self, name)) for name in paths}
         flip = _or(self.flip, not self.is_digits)
-        return dataclasses.replace(self, size=size, crop=crop, shift=shift, flip=flip, **absolute)
+        config = self.with_sources_apart()
+        absolute = {name: _absolute(getattr(config, name)) for name in paths}
+        return dataclasses.replace(config, size=size, crop=crop, shift=shift, flip=flip, **absolute)
+
+    def with_sources_apart(self) -> "DataConfig":
+        """This config with a tuple for several sources that are one text with commas."""
+        root = (self.root or Path()).expanduser()
+        apart = {
+            "source": sources_apart("source", self.source, lambda name: os.path.isdir(root / name)),
+            "source_dir": sources_apart("source_dir", self.source_dir, lambda path: os.path.exists(path.expanduser())),
+            "source_list": sources_apart(
+                "source_list", self.source_list, lambda path: os.path.exists(path.expanduser())
+            ),
+        }
+        return dataclasses.replace(self, **apart)
 
     def _require_known_data(self) -> None:
         if self.benchmark is not None and not self.is_digits:
@@ -141,6 +156,7 @@ class Task(NamedTuple):
 
 def read_domains(config: DataConfig) -> tuple[Domain, Domain]:
     """The files and labels of both domains, from whichever of FORMS the config gives."""
+    config = config.with_sources_apart()
     # A root may come with list files, whose paths are then relative to it.
     lists = config.source_list is not None or config.target_list is not None
     forms = [form for form in FORMS if not (lists and "root" in form)]
@@ -167,14 +183,19 @@ def load_task(config: DataConfig, quiet: bool = False) -> Task:
     if config.is_digits:
         style = "target" if config.benchmark == "digits-ceiling" else "source"
         return Task(digits_store("source", cache, style), digits_store("target", cache))
-    assert config.size is not None
-    source, target = (
-        open_or_pack(domain, config.size, cache, on_bad_image=config.on_bad_image, quiet=quiet)
-        for domain in read_domains(config)
-    )
+    source, target = (_store(domain, config, cache, quiet) for domain in read_domains(config))
     for remark in task_remarks(source, target):
         warnings.warn(remark, UserWarning, stacklevel=2)
     return Task(source, target)
+
+
+def _store(domain: Domain, config: DataConfig, cache: Path, quiet: bool) -> ImageStore:
+    """The packed images of a domain. Every source of a pool is packed by itself, so that it can be in other pools."""
+    if domain.parts:
+        parts = [_store(part, config, cache, quiet) for part in domain.parts]
+        return open_or_pool(domain.name, parts, cache, quiet)
+    assert config.size is not None
+    return open_or_pack(domain, config.size, cache, on_bad_image=config.on_bad_image, quiet=quiet)
 
 
 def digits_store(side: digits.Side, cache: Path, style: digits.Side | None = None) -> ImageStore:
@@ -205,5 +226,8 @@ def _or(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else Path(os.path.abspath(path.expanduser()))
+def _absolute(path: Path | tuple[Path, ...] | None) -> Path | tuple[Path, ...] | None:
+    if path is None:
+        return None
+    found = tuple(Path(os.path.abspath(one.expanduser())) for one in each(path))
+    return found if isinstance(path, tuple) else found[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from tcm.classifier.predict import Predicted, predictions_csv
 from tcm.config import differences, from_json, to_json
+from tcm.data.sources import each
 from tcm.data.task import DataConfig
 from tcm.errors import InputError
 from tcm.pipeline.plan import Plan
@@ -85,8 +86,8 @@ def default_out(data: DataConfig) -> Path:
     if data.is_digits:
         return Path("runs") / str(data.benchmark)
     data = data.resolved()
-    source = data.source or _name_of(data.source_dir, data.source_list)
-    target = data.target or _name_of(data.target_dir, data.target_list)
+    source = _name_of(data.source, data.source_dir, data.source_list)
+    target = _name_of(data.target, data.target_dir, data.target_list)
     return Path("runs") / f"{source}-to-{target}"
 
 
@@ -98,5 +99,12 @@ def write_predictions(file: Path, run: Path, probabilities: bool) -> None:
     write_atomically(file, text.encode("utf-8", "surrogateescape"))
 
 
-def _name_of(folder: Path | None, file: Path | None) -> str:
-    return folder.name if folder else file.stem if file else "data"
+def _name_of(
+    name: str | tuple[str, ...] | None, folder: Path | tuple[Path, ...] | None, file: Path | tuple[Path, ...] | None
+) -> str:
+    """The name of a domain by its name, its folder or its list; several have a plus between them."""
+    if name:
+        return "+".join(each(name))
+    if folder:
+        return "+".join(one.name for one in each(folder))
+    return "+".join(one.stem for one in each(file)) if file else "data"

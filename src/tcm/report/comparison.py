@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcm.analysis.run_record import Record
+from tcm.data.domains import folder_names
 from tcm.estimation.estimate import Estimate
 from tcm.report.known_accuracy import Known
 from tcm.report.view import RunView
-from tcm.results.identity import Spread, distinct, folder_names, grouped, identities, labels, spread
+from tcm.results.identity import Spread, distinct, grouped, identities, labels, spread
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Runs that differ only in the seed have equal `identities`. `labels` name the set
 import json
 import statistics
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tcm.config import leaves
@@ -100,13 +99,6 @@ def distinct(names: Sequence[str], *details: Sequence[str]) -> list[str]:
         pairs = zip(names, detail, strict=True)
         names = [f"{name}, {more}" if more and len(set(found[name])) > 1 else name for name, more in pairs]
     return list(names)
-
-
-def folder_names(folders: Sequence[Path]) -> list[str]:
-    """The last parts of each folder's path, as many as are needed to make the names of different folders differ."""
-    parts = [folder.resolve().parts for folder in folders]
-    tails = ([str(Path(*part[-count:])) for part in parts] for count in range(1, max(map(len, parts)) + 1))
-    return next(names for names in tails if len(set(names)) == len(set(parts)))
 
 
 def grouped(items: Iterable[T], keys: Iterable[K]) -> dict[K, list[T]]:

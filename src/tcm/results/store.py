@@ -58,11 +58,12 @@ def row(
     scores = zip(ACCURACIES, _scores(folder, found, selected_step), strict=True)
     source, target = found["source"]["name"], found["target"]["name"]
     data = {"benchmark": benchmark} if benchmark else config["data"]
-    benchmark = benchmark_of(data, (source, target), len(found["classes"]))
+    sources = [domain["name"] for domain in found["source"].get("domains", [])] or [source]
+    benchmark = benchmark_of(data, (*sources, target), len(found["classes"]))
     return {
         "version": VERSION,
         "benchmark": benchmark,
-        "task": task_of(benchmark, source, target),
+        "task": task_of(benchmark, *sources, target),
         "source": source,
         "target": target,
         "method": method,
@@ -97,7 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def portable_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without paths of this machine; mechanisms are described by the settings of their own run."""
     found = dict(config)
-    found["data"] = {key: Path(str(value)).name if "/" in str(value) else value for key, value in found["data"].items()}
+    found["data"] = {key: _without_folders(value) for key, value in found["data"].items()}
     if found.get("backbone", {}).get("weights"):
         found["backbone"] = {**found["backbone"], "weights": Path(found["backbone"]["weights"]).name}
     if found.get("mechanisms"):
@@ -106,6 +107,13 @@ def portable_config(config: Mapping[str, Any]) -> dict[str, Any]:
         described = {key: learned[key] for key in ("form", "k", "steps", "bank") if key in learned}
         found["mechanisms"] = {"name": where.name, **described}
     return found
+
+
+def _without_folders(value: Any) -> Any:
+    """The last part of a path, and of each path in a list; another value as it is."""
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    return Path(str(value)).name if "/" in str(value) else value
 
 
 def number_of_mechanisms(folder: Path, config: Mapping[str, Any]) -> str:
@@ -126,13 +134,14 @@ def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> 
     return found.name if found else root or "own folders"
 
 
-def task_of(benchmark: str, source: str, target: str) -> str:
-    """The task as the columns of tables call it."""
-    if published := find_benchmark(benchmark):
-        ends = [domain.short if (domain := published.domain(name)) else name for name in (source, target)]
-        return ">".join(ends)
+def task_of(benchmark: str, *domains: str) -> str:
+    """The task as the columns of tables call it: A>C, or A+P>C. The last domain is the target."""
     tasks = TASKS.get(benchmark, ())
-    return tasks[0] if len(tasks) == 1 else f"{source}>{target}"
+    if len(tasks) == 1 and len(domains) == 2:
+        return tasks[0]
+    published = find_benchmark(benchmark)
+    *first, last = (domain.short if published and (domain := published.domain(name)) else name for name in domains)
+    return f"{'+'.join(first)}>{last}"
 
 
 def origin(folder: Path, config: dict[str, Any]) -> dict[str, str]:

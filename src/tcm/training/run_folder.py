@@ -80,6 +80,8 @@ def with_paths(names: Any, paths: Any) -> Any:
     """The JSON value `names` with the paths of the JSON value `paths` where it has only their last part."""
     if isinstance(names, dict) and isinstance(paths, dict):
         return {key: with_paths(value, paths.get(key)) for key, value in names.items()}
+    if isinstance(names, list) and isinstance(paths, list):
+        return [with_paths(*pair) for pair in zip(names, paths, strict=True)] if len(names) == len(paths) else names
     return paths if isinstance(names, str) and isinstance(paths, str) and Path(paths).name == names else names
 
 
