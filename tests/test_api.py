@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import tcm
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.data import digits
 from tcm.data.augment import as_input, as_stored
 from tcm.data.task import DataConfig

@@ -21,7 +21,7 @@ from support.fake_runs import write_run
 
 import tcm
 from tcm.classifier.selection import SCORES
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.cli.app import COMMANDS, HELP, PROGRAM_OPTIONS, commands_of, parsed_call, split_command
 from tcm.config import from_json, to_json
 from tcm.data.batch import Batch

@@ -181,10 +181,11 @@ def train(
         device: "auto" is the GPU if there is one.
         log: "csv", "tensorboard", "wandb" or "trackio" also get the metrics.
         quiet: Show no progress.
-        **settings: The other fields of `tcm.classifier.train.TrainConfig`, such as `evaluate_every`.
+        **settings: The other fields of `tcm.classifier.train_config.TrainConfig`, such as `evaluate_every`.
     """
     from tcm.classifier.load import load_classifier
-    from tcm.classifier.train import TrainConfig, train_classifier
+    from tcm.classifier.train import train_classifier
+    from tcm.classifier.train_config import TrainConfig
     from tcm.config import with_settings
     from tcm.methods import METHODS
 
@@ -219,7 +220,7 @@ def evaluate(run: PathLike, *, device: Device = "auto", quiet: bool = False) -> 
 
     `scores["target"]["accuracy"]` is None where the target has no labels.
     """
-    from tcm.classifier.train import evaluate_run
+    from tcm.classifier.trained import evaluate_run
     from tcm.training.run_folder import chosen_run
 
     return evaluate_run(chosen_run(_folder("run", run)), device, quiet)

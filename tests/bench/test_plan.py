@@ -9,7 +9,7 @@ from PIL import Image
 from tcm.bench.config import DIGITS_KS, SuiteConfig, SuiteMechanisms, has_small_images, method_settings
 from tcm.bench.plan import Job, in_suite_fields, plan_jobs
 from tcm.bench.tasks import suite_benchmark
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.data.benchmarks import BENCHMARKS, Benchmark
 from tcm.errors import InputError
 from tcm.mechanisms.distance import WatchConfig

@@ -6,7 +6,7 @@ import torch
 
 import tcm
 from tcm.classifier.evaluation_files import images_to_show
-from tcm.classifier.train import evaluate_run
+from tcm.classifier.trained import evaluate_run
 from tcm.data.holdout import held_out_images
 from tcm.data.task import Task
 

@@ -14,7 +14,9 @@ from PIL import Image
 from tcm.classifier.evaluate import BATCH, probabilities
 from tcm.classifier.load import Classifier, load_classifier
 from tcm.classifier.predict import predict_folder, predictions_csv
-from tcm.classifier.train import TrainConfig, load_trained, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
+from tcm.classifier.trained import load_trained
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.methods.erm import ERMConfig

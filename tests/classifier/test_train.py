@@ -17,7 +17,9 @@ from torch import Tensor
 
 from tcm.classifier.evaluate import predict_task, probabilities
 from tcm.classifier.selection import SCORES
-from tcm.classifier.train import TrainConfig, load_trained, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
+from tcm.classifier.trained import load_trained
 from tcm.cli.app import main
 from tcm.config import from_json
 from tcm.data.batch import Batch

@@ -7,7 +7,9 @@ import torch
 from support.killed import train_and_be_killed
 from support.mistakes import draw_domain
 
-from tcm.classifier.train import TrainConfig, evaluate_run, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
+from tcm.classifier.trained import evaluate_run
 from tcm.data.folders import read_plain_folders
 from tcm.data.lists import read_lists
 from tcm.data.store import ImageStore

@@ -14,7 +14,7 @@ from support.exportable import CLASSES, draw_task, write_run
 from torch import Tensor
 
 import tcm
-from tcm.classifier.train import load_trained
+from tcm.classifier.trained import load_trained
 from tcm.cli.app import main
 from tcm.export.check import Checked, RealImages, compare
 from tcm.export.export import Exported, export_classifier

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from support.exportable import CLASSES, draw_task, write_run
 
 import tcm
-from tcm.classifier.train import load_trained
+from tcm.classifier.trained import load_trained
 from tcm.cli.app import main
 from tcm.export.export import export_classifier
 

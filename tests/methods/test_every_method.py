@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.cli.app import main
 from tcm.cli.train import purpose_of
 from tcm.config import from_json, to_json

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tcm.classifier.train import TrainConfig, load_trained, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
+from tcm.classifier.trained import load_trained
 from tcm.data.augment import as_input
 from tcm.data.task import DataConfig, Task
 from tcm.methods.a2lp import A2LPConfig

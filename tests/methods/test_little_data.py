@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from support.killed import train_and_be_killed
 
-from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
 from tcm.data.task import DataConfig
 from tcm.mechanisms.train import MechanismsConfig, bank_config, train_mechanisms
 from tcm.mechanisms.transport import transport

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from support.mistakes import draw_domain
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.config import to_json
 from tcm.data.task import DataConfig
 from tcm.methods import METHODS

@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
 from tcm.data.batch import Batch
 from tcm.data.stream import Stream
 

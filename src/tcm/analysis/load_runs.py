@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tcm.classifier.train import Trained, load_trained
+from tcm.classifier.trained import Trained, load_trained
 from tcm.config import to_json
 from tcm.data.domains import folder_names
 from tcm.data.task import Task, load_task

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tcm.analysis.load_runs import require_distinct, run_titles
 from tcm.classifier.evaluate import Predictions, predict_images, probabilities
-from tcm.classifier.train import Trained, load_trained
+from tcm.classifier.trained import Trained, load_trained
 from tcm.data.task import Task, load_task
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.mechanisms.bank import MechanismBank

@@ -12,7 +12,7 @@ from tcm.bench.config import DIGITS
 from tcm.bench.jobs import is_finished
 from tcm.bench.plan import Job
 from tcm.bench.rates import Rate, kind_of
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.config import to_json
 from tcm.data.benchmarks import benchmark_named
 from tcm.data.task import DataConfig, load_task, read_domains

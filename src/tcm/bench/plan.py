@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tcm.bench.config import DIGITS_KS, MECHANISMS, QUICK, SuiteConfig, field_of, with_default
 from tcm.bench.tasks import DATA_FIELDS, SuiteTask, select_names, split_list, suite_benchmark, suite_tasks
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.errors import InputError, printable
 from tcm.mechanisms.distance import WatchConfig
 from tcm.mechanisms.train import MechanismsConfig, bank_config

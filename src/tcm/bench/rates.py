@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from tcm.bench.plan import Job
-from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
 from tcm.config import to_json
 from tcm.data.store import ImageStore
 from tcm.data.task import Task, load_task

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tcm.classifier.train import Trained
+from tcm.classifier.trained import Trained
 from tcm.errors import InputError, printable
 from tcm.mechanisms.load import load_mechanisms
 from tcm.mechanisms.pair import Side, opposite

@@ -16,7 +16,7 @@ from tcm.classifier.activation_maps import activation_maps
 from tcm.classifier.counterfactuals import generators_of
 from tcm.classifier.evaluate import BATCH, centre_crop_batches, predict_images, probabilities
 from tcm.classifier.inputs import Images, Pixels, stored_pixels
-from tcm.classifier.train import Trained, load_trained
+from tcm.classifier.trained import Trained, load_trained
 from tcm.data.augment import as_input, as_stored
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.mechanisms.pair import Side

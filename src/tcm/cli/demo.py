@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
 from tcm.cli.arguments import Output, Quiet
 from tcm.cli.show import scores_table
 from tcm.data.task import DataConfig

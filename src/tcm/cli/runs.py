@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tcm.analysis.cost import costs_notes, costs_table, count_costs
 from tcm.classifier.predict import predict_folder, predictions_csv
-from tcm.classifier.train import evaluate_run
+from tcm.classifier.trained import evaluate_run
 from tcm.cli.arguments import Images, OptionalOutput, Quiet, Run, Runs
 from tcm.cli.folders import runs_below
 from tcm.cli.show import require_writable, scores_table

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
 from tcm.cli.arguments import Log, OptionalInt, OptionalOutput, Output, Quiet, SourceFolder, TargetFolder
 from tcm.cli.messages import is_first_process, with_options
 from tcm.cli.show import print_log, print_remarks, scores_table

@@ -12,7 +12,8 @@ from PIL import Image
 
 from tcm.classifier.inputs import Pixels, separate_images, stored_pixels
 from tcm.classifier.load import Classifier, load_classifier
-from tcm.classifier.train import TrainConfig, train_classifier
+from tcm.classifier.train import train_classifier
+from tcm.classifier.train_config import TrainConfig
 from tcm.config import to_json, with_settings
 from tcm.data.store import ImageStore, pack_arrays
 from tcm.data.task import DataConfig, Task

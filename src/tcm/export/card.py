@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tcm import __version__
-from tcm.classifier.train import Trained
+from tcm.classifier.trained import Trained
 from tcm.errors import printable
 
 RULES = {"last": "The last iterate. The number of steps was fixed before training, so nothing was chosen."}

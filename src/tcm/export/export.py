@@ -12,7 +12,7 @@ from torch import Tensor
 from tcm import __version__
 from tcm.classifier.evaluate import probabilities
 from tcm.classifier.load import load_classifier
-from tcm.classifier.train import Trained, load_trained
+from tcm.classifier.trained import Trained, load_trained
 from tcm.data.augment import as_input
 from tcm.errors import InputError, explain_out_of_memory, printable
 from tcm.export.check import Checked, RealImages, compare, real_images

@@ -8,7 +8,7 @@ from typing import Any
 import safetensors.torch
 
 from tcm import __version__
-from tcm.classifier.train import Trained
+from tcm.classifier.trained import Trained
 from tcm.config import to_json
 from tcm.data.task import FORMS
 from tcm.errors import InputError, printable

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.config import to_json
 from tcm.data.domains import Domain
 from tcm.data.task import SMALL, DataConfig, Task, read_domains

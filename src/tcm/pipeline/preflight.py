@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tcm.classifier.evaluate import run_in_batches
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream
 from tcm.data.task import Task

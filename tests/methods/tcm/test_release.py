@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from support.small_tcm import COUNT, HEAD_TERMS, K, losses, random_batch, small, without_mechanisms
 from torch import Tensor, nn
 
-from tcm.classifier.train import TrainConfig
+from tcm.classifier.train_config import TrainConfig
 from tcm.data.batch import Batch, Counterfactuals
 from tcm.data.task import DataConfig
 from tcm.methods import METHODS
