@@ -178,5 +178,6 @@ def test_every_method_says_what_it_is(name: str):
 
 def test_no_batch_can_carry_target_labels():
     assert not [field for field in Batch._fields if "label" in field and field != "labels"]
-    assert Batch._fields == ("source", "labels", "target", "counterfactuals", "strong", "target_indices")
+    fields = ("source", "labels", "target", "counterfactuals", "strong", "target_indices", "source_domains")
+    assert Batch._fields == fields
     assert Counterfactuals._fields == StrongViews._fields == ("source", "target")

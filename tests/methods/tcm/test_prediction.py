@@ -1,6 +1,6 @@
 """The forms of TCM in prediction, and what is left to do before one."""
 
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from support.small_tcm import (
 from torch import Tensor
 
 from tcm.classifier.evaluate import predict_task
+from tcm.data.store import pack_arrays
+from tcm.data.task import Task
 from tcm.methods.method import Method, Recipe
 from tcm.training.device import make_fabric
 
@@ -61,10 +63,15 @@ def test_the_fast_prediction_is_the_variant_fast_and_runs_no_mechanism(form: str
 
 
 @pytest.mark.parametrize("form", ["tcm-paper"])
-def test_source_images_are_predicted_without_mechanisms_and_target_images_with(form: str):
+def test_source_images_are_predicted_without_mechanisms_and_target_images_with(form: str, tmp_path: Path):
     method = small(form).eval()
     images = torch.randint(256, (2, COUNT, 32, 32, 3), dtype=torch.uint8)
-    task: Any = SimpleNamespace(source=SimpleNamespace(images=images[0]), target=SimpleNamespace(images=images[1]))
+    labels, paths = torch.zeros(COUNT, dtype=torch.long).numpy(), [f"{number}.png" for number in range(COUNT)]
+    stores = (
+        pack_arrays(name, pixels.numpy(), labels, ["a", "b"], paths, tmp_path / name)
+        for name, pixels in zip(("source", "target"), images, strict=True)
+    )
+    task = Task(*stores)
     found = predict_task(make_fabric("cpu", "fp32"), method, task, 32)
     seen = images.permute(0, 1, 4, 2, 3) / 255
     answers = method.answer_fast(seen[0]), method.answer(seen[1])
