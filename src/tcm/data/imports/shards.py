@@ -16,7 +16,7 @@ Kind = Literal["parquet", "arrow", "tar"]
 SUFFIXES: dict[str, Kind] = {".parquet": "parquet", ".arrow": "arrow", ".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
 # The numbers of a shard: train-00000-of-00010, train-00000-of-00010-0123456789abcdef, train_003, 0003.
 NUMBERS = re.compile(r"([-_.]?\d+-of-\d+(-[0-9a-f]{16})?|[-_.]?\d+)$")
-EXPECTED = "a folder that `datasets` has saved, Parquet files or WebDataset tar files are expected"
+EXPECTED = "a folder that Hugging Face datasets has saved, Parquet files or WebDataset tar files are expected"
 
 
 class Shard(NamedTuple):
