@@ -290,10 +290,12 @@ def test_mechanisms_that_do_not_bring_images_nearer_are_left_out(
     assert all(verdict.distance is None for verdict in judgement.verdicts)
     assert seen[-1] is not None
     assert seen[-1].mechanisms == judgement.used
-    # If it is not wanted, nothing is measured.
-    method, out = dataclasses.replace(config.method, only_useful=False), tmp_path / "all"
-    every = dataclasses.replace(config, method=method)
-    assert train_classifier("tcm", every, out, quiet=True)
-    assert not (out / "mechanisms.json").exists()
-    assert seen[-1] is not None
-    assert seen[-1].mechanisms is None
+    # If it is not wanted, nothing is measured. The views of one domain alone may start from counterfactuals.
+    every = list(range(K))
+    for domains, expected in (("both", (every, every)), ("source", (every, [])), ("target", ([], every))):
+        method = dataclasses.replace(config.method, only_useful=False, counterfactuals_of=domains)
+        out = tmp_path / domains
+        assert train_classifier("tcm", dataclasses.replace(config, method=method), out, quiet=True)
+        assert not (out / "mechanisms.json").exists()
+        assert seen[-1] is not None
+        assert seen[-1].mechanisms == expected

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tcm.classifier.evaluate import (
-    predict_images,
-)
+from tcm.classifier.evaluate import predict_images
 from tcm.classifier.frozen_features import features_of_task
 from tcm.classifier.train_config import TrainConfig
 from tcm.config import from_json, to_json
@@ -58,9 +56,12 @@ def set_up(
     held_out = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     torch.manual_seed(derived_seed(config.seed, "weights"))
     backbone = config.backbone.build()
-    judgement = judge_mechanisms(config, run, fabric, task, mechanisms, backbone, quiet) if mechanisms else None
-    transported, strong = mechanisms and mechanisms.transported, config.method.strong_counterfactuals
-    stream = open_stream(config, task, fabric, transported, held_out, strong, judgement and judgement.used)
+    transported = usable = None
+    if mechanisms:
+        transported, every = mechanisms.transported, list(range(len(mechanisms.inverse)))
+        judgement = judge_mechanisms(config, run, fabric, task, mechanisms, backbone, quiet)
+        usable = config.method.usable(judgement.used if judgement else (every, every))
+    stream = open_stream(config, task, fabric, transported, held_out, config.method.strong_counterfactuals, usable)
 
     def predict(method: Method) -> Tensor:
         return predict_images(fabric, method.answer, task.target.images, crop).probabilities

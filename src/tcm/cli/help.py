@@ -99,8 +99,9 @@ def print_command_help(name: str, example: str, about: str, groups: "Sequence[Gr
     shown = important(every)
     lines += section("options", "", [option._replace(text=brief(option.text)) for option in shown])
     if (more := len(every) - len(shown)) or any(brief(option.text) != option.text for option in shown):
-        left = f"{more} more options" if more > 1 else "one more option" if more else "the whole texts"
-        lines += [Text(), Text(f"tcm {name} --help-all explains {left}.")]
+        count = f"{more} more options" if more > 1 else "one more option"
+        left = f"explains {count}" if more else "has the full texts"
+        lines += [Text(), Text(f"tcm {name} --help-all {left}.")]
     return show(lines)
 
 

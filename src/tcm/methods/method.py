@@ -94,6 +94,10 @@ class MethodConfig:
         """Whether strong views use only the mechanisms that pass the judgement (`tcm.mechanisms.judgement`)."""
         return False
 
+    def usable(self, mechanisms: tuple[list[int], list[int]]) -> tuple[list[int], list[int]]:
+        """Of these mechanisms for source and for target images, those whose counterfactuals strong views start from."""
+        return mechanisms
+
     @property
     def trains(self) -> bool:
         """Whether the method trains a network. If it does not, a run has one step by default."""

@@ -114,14 +114,14 @@ def open_stream(
     transported: tuple[Tensor, Tensor] | None = None,
     held_out: Tensor | None = None,
     strong_counterfactuals: float | None = None,
-    useful: tuple[list[int], list[int]] | None = None,
+    usable: tuple[list[int], list[int]] | None = None,
 ) -> Stream:
     """The batches of a run: with the counterfactuals of both domains' images if there are any, without the source
     images that are held out. `strong_counterfactuals` asks for strong views, and is the share of them that start from a
-    counterfactual, by one of the `useful` mechanisms of each domain."""
+    counterfactual, by one of the `usable` mechanisms of each domain."""
     strong = None
     if strong_counterfactuals is not None:
-        strong = Strong(strength_of(config.data), strong_counterfactuals, useful)
+        strong = Strong(strength_of(config.data), strong_counterfactuals, usable)
     options = {"batch": config.batch, "seed": config.seed, "view": config.data.view, "device": fabric.device}
     return Stream(*task, **options, transported=transported, held_out=held_out, strong=strong)
 

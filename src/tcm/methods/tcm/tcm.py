@@ -13,7 +13,7 @@ all target images replace the linear classifier.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,8 @@ class TCMConfig(MethodConfig):
     """Parts of the training. Each starts again from the initial weights, with the labels of the part before it."""
     counterfactuals: float = 0.5
     """Share of the strong views that start from a counterfactual of the image, by a random mechanism."""
+    counterfactuals_of: Literal["both", "source", "target"] = "both"
+    """Whose strong views start from counterfactuals: those of both domains or of one."""
     only_useful: bool = True
     """Leave out mechanisms that never win, make the same images as another one, change nothing, or make images that are
     blank or not recognised; with pretrained weights also those that do not bring images nearer to the other domain, to
@@ -68,6 +70,12 @@ class TCMConfig(MethodConfig):
     def only_useful_mechanisms(self) -> bool:
         """Whether mechanisms that fail the judgement are left out."""
         return self.only_useful
+
+    def usable(self, mechanisms: tuple[list[int], list[int]]) -> tuple[list[int], list[int]]:
+        """Of these mechanisms for source and for target images, those whose counterfactuals strong views start from."""
+        source, target = mechanisms
+        given = self.counterfactuals_of
+        return ([] if given == "target" else source, [] if given == "source" else target)
 
     @classmethod
     def for_images(cls, small: bool) -> Self:
