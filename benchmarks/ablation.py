@@ -81,7 +81,7 @@ def commands(arguments: argparse.Namespace) -> list[str]:
     for seed in SEEDS:
         for name, options in STAGE1.items() if arguments.what == "stage1" else ():
             run = out / "mechanisms" / f"{name}-s{seed}"
-            train = f"tcm mechanisms {data} {options} --seed {seed} --out {run}"
+            train = f"tcm mechanisms {data} {arguments.stage1} {options} --seed {seed} --out {run}"
             found.append(f"{train} && tcm transport {run}")
         for name, form in FORMS.items() if arguments.what == "stage2" else ():
             method = "tcm" if form.mechanisms else "tcm-control"
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--source", default="Art")
     parser.add_argument("--target", default="Clipart")
     parser.add_argument("--weights", type=Path, help="file of a pretrained backbone")
+    parser.add_argument("--stage1", default="--steps 250", help="more options of tcm mechanisms")
     parser.add_argument("--options", default="--evaluate-every 600", help="more options of tcm train")
     arguments = parser.parse_args()
     if arguments.what in ("stage1", "stage2"):
