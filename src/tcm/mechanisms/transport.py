@@ -205,6 +205,10 @@ def _transport_all(
                 make = partial(counterfactuals, fabric, bank, origin)
                 transport_domain = _transport_domain if writer.processes.size == 1 else _transport_divided
                 transport_domain(writer, store.images, fabric.device, make, stop, lambda: display.update(done()))
+                if writer.done == len(store):
+                    writer.finish()
+                else:
+                    writer.save()
             stopping = writer.processes.largest(stop.number)
             if stopping and done() < total:
                 found = f"stopped at image {done()} of {total}, saved in {out}"
@@ -236,10 +240,6 @@ def _transport_divided(
             saved = time.monotonic()
         if processes.largest(stop.number):
             break
-    if writer.done == len(images):
-        writer.finish()
-    else:
-        writer.save()
 
 
 def _transport_domain(
@@ -275,10 +275,6 @@ def _transport_domain(
         for written in waiting:
             written.result()
             show()
-    if writer.done == len(images):
-        writer.finish()
-    else:
-        writer.save()
 
 
 def padded_batch(pixels: Tensor, batch: int) -> Tensor:
