@@ -51,7 +51,7 @@ def print_overview(commands: Mapping[str, Command]) -> None:
     lines = [*map(Text, textwrap.wrap(title, width())), Text(), *(Text(f"  {example}") for example in FIRST), Text()]
     lines += listed(rows)
     lines += [Text(), Text("tcm help COMMAND explains a command; --help-all after it explains every option.")]
-    lines.append(Text("tcm --version prints the version; tcm completion bash, zsh or fish a script."))
+    lines.append(Text("tcm --version prints the version; tcm completion SHELL prints a script for bash, zsh or fish."))
     show(lines)
 
 
