@@ -253,7 +253,7 @@ def test_small_images_have_both_stages_and_photographs_have_not(digits: Task, mo
     assert plan_of(digits).methods == ("erm", "a2lp")  # no GPU
     assert plan_of(digits, frozen=False).stages == ("erm", "tcm-control")
     assert plan_of(digits, frozen=False, k=4).stages == ("erm", "mechanisms", "counterfactuals", "tcm")
-    with pytest.raises(InputError, match="`k` has no use"):
+    with pytest.raises(InputError, match="`k` is not used"):
         plan_of(digits, k=4)
 
 

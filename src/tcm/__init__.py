@@ -107,7 +107,7 @@ def fit(
         backbone: Settings of `BackboneConfig`, such as {"name": "resnet18"}.
         method: Settings of TCM, such as {"rounds": 1}.
         mechanisms: Settings of stage 1, such as {"steps": 2000}.
-        seed: Every random choice follows from it.
+        seed: Seed of all random choices.
         device: "auto" is the GPU if there is one.
         report: Write report/index.html.
         log: "csv", "tensorboard", "wandb" or "trackio" also get the metrics.
@@ -175,9 +175,10 @@ def train(
         data: Settings of `DataConfig`, such as {"size": 64}. Other forms of data take the place of `source` and
             `target`: {"benchmark": "digits"}, or list files.
         backbone: Settings of `BackboneConfig`, such as {"name": "resnet18"}.
-        steps: Training steps. Default: 10000, digits 600.
+        steps: Training steps. Default: 10000, tcm and tcm-control 4000, tcm-release 15000, digits 600; 1 if nothing is
+            trained.
         batch: Images of each domain in a step.
-        seed: Every random choice follows from it.
+        seed: Seed of all random choices.
         device: "auto" is the GPU if there is one.
         log: "csv", "tensorboard", "wandb" or "trackio" also get the metrics.
         quiet: Show no progress.
@@ -218,7 +219,7 @@ def predict(run: PathLike, images: Images, *, fast: bool = False, device: Device
 def evaluate(run: PathLike, *, device: Device = "auto", quiet: bool = False) -> dict[str, Any]:
     """Evaluates a finished run on its own data again and returns the scores, which its evaluation.json holds too.
 
-    `scores["target"]["accuracy"]` is None where the target has no labels.
+    `scores["target"]["accuracy"]` is None if the target has no labels.
     """
     from tcm.classifier.trained import evaluate_run
     from tcm.training.run_folder import chosen_run

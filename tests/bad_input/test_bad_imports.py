@@ -48,7 +48,7 @@ CASES = (
         IMPORT,
         ("/in does not exist", "Hugging Face datasets has saved, Parquet files or WebDataset"),
     ),
-    Case("no shard", "data import {here}/x.txt --out {here}/out", ("x.txt is no shard",), write("x.txt", "x")),
+    Case("no shard", "data import {here}/x.txt --out {here}/out", ("x.txt is not a shard",), write("x.txt", "x")),
     Case("no shards", IMPORT, ("/in has no shards", "expected"), lambda world: (world.here / "in").mkdir()),
     Case(
         "no label column",

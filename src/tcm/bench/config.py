@@ -110,7 +110,7 @@ class SuiteConfig:
     k: int | None = None
     """Number of mechanisms. Default: as in the paper."""
     ks: str | None = None
-    """Further numbers of mechanisms for tcm, separated by commas. Default: none; digits 1,2,3,5,7,10."""
+    """Further numbers of mechanisms for tcm, separated by commas. Default: none; digits 1, 2, 3, 5, 7, 10."""
     quick: bool = False
     """Train only a twentieth of the steps, to check that everything works."""
     steps: int | None = None

@@ -75,7 +75,7 @@ class Classifier:
         return _in_batches(read, stored_pixels(images, self.size))
 
     def explain(self, images: Images, classes: str | Sequence[str] | None = None) -> NDArray[np.float32]:
-        """Which parts of the images speak for their class (Grad-CAM): [n, crop, crop] from 0 to 1, the strongest part.
+        """Which parts of the images speak for their class (Grad-CAM): [n, crop, crop], from 0 to 1 (strongest).
 
         A map covers the centre of the image that the network sees, as `preprocess` gives it. It is 0 everywhere if
         nothing in the image speaks for the class. `classes` are the names of the classes to explain, one for all images

@@ -102,7 +102,7 @@ def judge_mechanisms(
             if network:
                 fabric.to_device(network)
             total = sum(min(IMAGES, len(store)) for store in task) * (1 + mechanisms.transported[0].shape[1])
-            with ProgressDisplay("judging the mechanisms", total, unit="image", quiet=quiet) as display:
+            with ProgressDisplay("testing the mechanisms", total, unit="image", quiet=quiet) as display:
                 made, crop = mechanisms.transported, config.data.view.crop
                 found = measure(fabric, network, task, made, crop, mechanisms.winner, display.update)
             run.note_judgement(to_json(judged(found)))

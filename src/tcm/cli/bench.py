@@ -143,7 +143,7 @@ def launcher_named(
     }
     for field, (value, default) in given.items():
         if value != default and field not in USED[name]:
-            raise InputError(field, f"has no use with `launcher={name}`; leave it out")
+            raise InputError(field, f"is not used with `launcher={name}`; leave it out")
     on_gpu = config.device != "cpu"
     if name == "ray":
         return RayLauncher(ray, "auto" if address is None else address, on_gpu)
@@ -186,7 +186,7 @@ def table(
     out: OptionalOutput = None,
     quiet: Quiet = False,
 ) -> int:
-    """Print results like the paper: one row per method, one column per task, mean ± standard deviation over seeds.
+    """Print results as in the paper: one row per method, one column per task, mean ± standard deviation over seeds.
 
     Args:
         stores: Folders of suites (tcm bench), or files of results such as their results.csv.

@@ -16,8 +16,8 @@ SHOWN = 8  # classes whose shares differ most from the source's
 def compare(runs: Runs, quiet: Quiet = False) -> int:
     """Rank runs on the same data without target labels, and warn of negative transfer and collapse.
 
-    The ranking score is the one that was most reliable on known cases, among those that all runs have. Its regret
-    there stands beside: the accuracy of the best run minus that of the chosen one.
+    The ranking score is the one that was most reliable on known cases, among those that all runs have. It is printed
+    with its regret on known cases: the accuracy of the best run minus that of the chosen one.
 
     Args:
         runs: Folders of two or more finished runs of tcm train or tcm fit, on the same data.

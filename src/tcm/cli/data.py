@@ -119,12 +119,12 @@ def import_data(
     are, one subfolder per class. The exit code is 1 if some are left out.
 
     Args:
-        shards: Folder of shards, or shards.
+        shards: A folder of shards, or the shards themselves.
         out: The folder to write. Repeat the command to continue.
-        split: Which part of the data set, such as train. Default: the only one.
-        image: Field of the image. Default: found.
-        label: Field of the label; of a JSON file json.NAME. Default: found.
-        domain: Field that names the domain of each image: one more subfolder for each. Default: one domain.
+        split: The part of the data set to write, such as train. Default: the only one.
+        image: Field of the image. Default: detected.
+        label: Field of the label; json.NAME for a field of a JSON file. Default: detected.
+        domain: Field that names the domain of each image. Each domain gets a subfolder. Default: one domain.
         unlabelled: Read no labels; images are written without class folders.
         quiet: Print only the result, no progress.
     """

@@ -51,7 +51,7 @@ def print_overview(commands: Mapping[str, Command]) -> None:
     lines = [*map(Text, textwrap.wrap(title, width())), Text(), *(Text(f"  {example}") for example in FIRST), Text()]
     lines += listed(rows)
     lines += [Text(), Text("tcm help COMMAND explains a command; --help-all after it explains every option.")]
-    lines.append(Text("tcm --version prints the version; tcm completion bash, zsh or fish a script."))
+    lines.append(Text("tcm --version prints the version; tcm completion SHELL prints a script for bash, zsh or fish."))
     show(lines)
 
 
@@ -89,7 +89,8 @@ def print_command_help(name: str, example: str, about: str, groups: "Sequence[Gr
     called = [option.name for option in (*arguments, *every) if option.required or option in arguments]
     usage = f"usage: {' '.join(['tcm', name, *called])} [options]"
     lines = [Text(line) for line in textwrap.wrap(usage, width(), subsequent_indent="         ")]
-    lines += [Text(), *map(Text, textwrap.wrap(about, width()))]
+    for paragraph in about.split("\n\n"):
+        lines += [Text(), *map(Text, textwrap.wrap(paragraph, width()))]
     lines += [Text(), Text("example:"), *example_lines(example)] if example else []
     lines += section("arguments", "", [option._replace(text=without_required(option.text)) for option in arguments])
     if everything:

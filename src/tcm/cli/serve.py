@@ -22,15 +22,15 @@ def app(
 ) -> int:
     """Serve a page that shows what runs make of images, and the same as a JSON API. Ctrl-C ends it.
 
-    Drop images on the page or browse the target; label a random sample for tcm audit. No other site is asked for
-    anything. Several runs on the same data are shown side by side.
+    Drop images on the page, browse the target, or label a random sample for tcm audit. The page loads nothing from
+    other sites. Several runs on the same data are shown side by side.
 
     Args:
         runs: Folders of finished runs of tcm train or tcm fit.
-        host: Address to listen on. Others than 127.0.0.1 let other computers in, who need the token.
+        host: Address to listen on. Any other than 127.0.0.1 lets in other computers, which need the token.
         port: Port to listen on; 0: any free one.
-        token: Word of 16 letters or more that users must know. Default: none on 127.0.0.1, elsewhere a new one, which
-            is printed. The variable TCM_APP_TOKEN keeps it out of the list of processes.
+        token: Secret word of 16 letters or more that users must give. Default: none on 127.0.0.1, elsewhere a new
+            one, which is printed. The variable TCM_APP_TOKEN keeps it out of the list of processes.
         sample: Number of images of the random sample for an audit, if tcm audit has not drawn one yet.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print only the address, no progress.

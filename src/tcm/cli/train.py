@@ -150,7 +150,7 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
 
         Args:
             source: Labelled images in class folders; or several: A,B.
-            target: Folder of images to adapt to, with or without class subfolders.
+            target: Images to adapt to, with or without class folders.
             out: Folder for the result. Repeat the command to continue. Default: runs/SOURCE-to-TARGET.
             probabilities: Write the probabilities of all classes into predictions.csv.
             log: Also send the metrics of all runs to a tracker; csv: files in each run.

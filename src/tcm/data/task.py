@@ -47,9 +47,9 @@ class DataConfig:
     target_dir: Path | None = None
     """Folder of images to adapt to, with or without class subfolders."""
     source_list: Path | tuple[Path, ...] | None = None
-    """Text file with a line per labelled image: path and label; or several: A,B."""
+    """Text file with one line per labelled image: path and label; or several, A,B."""
     target_list: Path | None = None
-    """Text file with a line per image to adapt to: path, or path and label."""
+    """Text file with one line per image to adapt to: path, or path and label."""
     target_labels: TargetLabels = "auto"
     """ignore: read the target without its class folders. Target labels are for evaluation; training never sees them."""
     size: int | None = None
@@ -58,10 +58,10 @@ class DataConfig:
     """Side of the crops for training and evaluation, in pixels. Default: 7/8 of the size, as a multiple of 4; digits
     32."""
     flip: bool | None = None
-    """Mirror half of the training images. Default: yes, digits no; tcm fit asks the source images."""
+    """Mirror half of the training images. Default: yes, digits no; tcm fit tests the source images."""
     gentle: bool | None = None
-    """Strong views with small turns and little cut off. Default: crops below 64 pixels only; tcm fit asks the source
-    images."""
+    """Strong views with small turns and little cut off. Default: crops below 64 pixels only; tcm fit tests the
+    source images."""
     shift: int | None = None
     """How far a training crop may reach over the edge, in pixels. Default: 0, digits 2."""
     area: float | None = None

@@ -74,7 +74,7 @@ class Estimate:
         missing = best.weights.keys() - self.estimators.keys()
         if best.error >= self.error or not missing:
             return ""
-        needed = ["a run that differs in the seed alone, named together with this one"] * ("agreement" in missing)
+        needed = ["naming a second run that differs in the seed alone"] * ("agreement" in missing)
         needed += ["training with `held_out=0.1`"] * bool(missing & {*NEED_HELD_OUT})
         points = f"from {100 * self.error:.1f} to {100 * best.error:.1f} points"
         text = f"{' and '.join(needed)} would lower the mean error {points}"

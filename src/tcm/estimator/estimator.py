@@ -56,7 +56,7 @@ class TCMClassifier(ClassifierMixin, BaseEstimator):
         data: Settings of `DataConfig` for images, such as {"size": 32, "flip": False}.
         backbone: Settings of `BackboneConfig` for images, such as {"name": "resnet18"}.
         mechanisms: Settings of stage 1, such as {"steps": 2000}.
-        random_state: Every random choice follows from it.
+        random_state: Seed of all random choices.
         device: "auto" is the GPU if there is one.
         verbose: Show progress.
 
@@ -66,7 +66,7 @@ class TCMClassifier(ClassifierMixin, BaseEstimator):
         feature_names_in_: Names of the features, if X was a table with such names.
         method_: The network, a `torch.nn.Module`.
         classifier_: On images, the `Classifier` with `features`, `explain` and more; None on vectors.
-        seed_: The number that all random choices followed from.
+        seed_: The seed that was used.
     """
 
     # As skada's own estimators: its pipelines pass these on without being asked.

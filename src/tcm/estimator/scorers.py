@@ -24,8 +24,8 @@ class TargetScorer(BaseEstimator):
     """A scorer for scikit-learn that needs no target labels: `GridSearchCV(estimator, grid, scoring=TargetScorer())`.
 
     It asks the estimator for the class probabilities of the target samples, which have the label -1 or a negative
-    `sample_domain`; if no sample has, of all samples. A larger score is better. docs/selection.md compares how well
-    each score agrees with target accuracy.
+    `sample_domain`. Without such samples it uses all of them. A larger score is better. docs/results/selection.md
+    shows how well each score agrees with target accuracy.
 
     Args:
         rule: "information" (information maximisation), "entropy" (negative mean entropy) or "snd" (soft neighbourhood

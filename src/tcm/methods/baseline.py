@@ -21,7 +21,8 @@ class BaselineConfig(MethodConfig):
     uses_counterfactuals: ClassVar[bool] = True
     number_of_mechanisms: ClassVar[int | None] = 1
 
-    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # as in tcm-release
+    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))
+    """The optimiser. The learning rate is that of the authors' code."""
     alpha: float = 1.0
     """Weight of the alignment loss. The factor of its reversed gradient grows with progress."""
     hidden: int = 1024
@@ -41,8 +42,8 @@ class BaselineConfig(MethodConfig):
 class Baseline(Method, config=BaselineConfig):
     """Classification of transported source images, and alignment of its predictions with those on target images.
 
-    The paper does not say what its discriminator sees. The 1.1 M parameters in its appendix fit only one discriminator
-    of class probabilities, as in the authors' code.
+    By the text of the paper the loss of TCM Eq. (10) aligns features. But the 1.1 M parameters in its appendix fit only
+    one discriminator of class probabilities, as in the authors' code, which is followed here.
     """
 
     def __init__(self, problem: Problem, config: BaselineConfig):

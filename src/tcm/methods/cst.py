@@ -7,8 +7,9 @@ views.
 
 What differs from the authors' code: the Tsallis entropy is a mean over classes and not a sum, so its weight does not
 depend on their number (the authors' 0.015 for 65 classes and 0.08 for 12 are 0.98 and 0.96 here). All views go through
-the network in one pass; `separate_passes` is the authors' form. The strong views are those of this library, in place of
-RandAugment. SGD has Nesterov momentum. SAM is off unless `rho` is given: it is an extra in the paper.
+the network in one pass; `separate_passes` is the authors' form. The views are those of this library: the authors have
+RandAugment, crops of 8 to 100 % of the area for source images, and centre crops for target images. SGD has
+Nesterov momentum. SAM is off unless `rho` is given: it is an extra in the paper.
 """
 
 from dataclasses import dataclass

@@ -10,8 +10,8 @@ statistics), and two source images to one class if their labels are equal. The o
   these heads;
 - invariance: the variance of two pair losses of the classifier, one of each domain, after a fifth of the training.
 
-What differs from the authors' code: as in CST (see `cst.py`), a mean over classes, one pass, this library's strong
-views, Nesterov momentum, and SAM only if `rho` is given. The authors' third head trains nothing but itself on
+What differs from the authors' code: as in CST (see `cst.py`), a mean over classes, one pass, this library's views,
+Nesterov momentum, and SAM only if `rho` is given. The authors' third head trains nothing but itself on
 Office-Home and is left out, and so are their settings for VisDA-2017: UMAP, thresholds of similarity, and EqInv.
 """
 

@@ -63,7 +63,7 @@ class Recipe:
     weight_decay: float = 1e-3
     """Weight decay of all parameters."""
     bottleneck: int = 256
-    """Width of the layer between backbone and classifier."""
+    """Width of the layer between backbone and classifier. Methods without this layer do not use it."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ def in_single(x: Tensor) -> Tensor:
 def domain_confusion(source_logits: Tensor, target_logits: Tensor) -> Tensor:
     """The discriminator's binary cross-entropy, source = 1, target = 0, mean over both domains.
 
-    Ganin et al. (2016), Eq. (4). Through a gradient reversal layer the features maximise what the discriminator
-    minimises.
+    L_d of Ganin et al. (2016), Section 4. Through a gradient reversal layer the features maximise what the
+    discriminator minimises.
     """
     source = F.binary_cross_entropy_with_logits(source_logits, source_logits.new_ones(source_logits.shape))
     target = F.binary_cross_entropy_with_logits(target_logits, target_logits.new_zeros(target_logits.shape))

@@ -141,7 +141,7 @@ def require_consistent(config: FitConfig, frozen: bool, k: int | str) -> None:
     reason = f"nothing is trained with `frozen`{why}"
     for name, given in (("k", bool(k)), ("compare", config.compare), ("steps", config.steps not in (None, 1))):
         if given:
-            raise InputError(name, f"has no use: {reason}; leave it out, or set `frozen=False`")
+            raise InputError(name, f"is not used: {reason}; leave it out, or set `frozen=False`")
     if config.data.is_small and config.backbone.name == "auto":
         raise InputError("frozen", "needs a pretrained network, which images below 64 pixels do not have; leave it out")
     if not config.backbone.pretrained and config.backbone.weights is None:

@@ -63,7 +63,7 @@ def require_device(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device", "is cuda, but no GPU is available here; give cpu or auto")
     if device == "mps" and not torch.backends.mps.is_available():
-        raise InputError("device", "is mps, but this is no Apple computer with a GPU; give cpu or auto")
+        raise InputError("device", "is mps, but this is not an Apple computer with a GPU; give cpu or auto")
 
 
 def accelerator_of(device: str) -> Accelerator:

@@ -28,11 +28,11 @@ def test_the_status_of_a_suite_that_was_never_started(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--address", "127.0.0.1:1"], "--address has no use with --launcher local; leave it out"),
-        (["--slurm.gpus", "1"], "--slurm has no use with --launcher local"),
-        (["--launcher", "ray", "--jobs", "2"], "--jobs has no use with --launcher ray"),
-        (["--launcher", "ray", "--slurm.cpus", "2"], "--slurm has no use with --launcher ray"),
-        (["--launcher", "slurm", "--ray.gpus", "0.5"], "--ray has no use with --launcher slurm"),
+        (["--address", "127.0.0.1:1"], "--address is not used with --launcher local; leave it out"),
+        (["--slurm.gpus", "1"], "--slurm is not used with --launcher local"),
+        (["--launcher", "ray", "--jobs", "2"], "--jobs is not used with --launcher ray"),
+        (["--launcher", "ray", "--slurm.cpus", "2"], "--slurm is not used with --launcher ray"),
+        (["--launcher", "slurm", "--ray.gpus", "0.5"], "--ray is not used with --launcher slurm"),
         (["--launcher", "ray", "--ray.gpus", "-1"], "--ray.gpus is -1"),
         (["--launcher", "slurm", "--slurm.minutes", "0"], "--slurm.minutes is 0; give 1 or more"),
     ],

@@ -54,7 +54,7 @@ def _shards_of(source: Path) -> Iterator[Shard]:
     if source.is_file():
         suffix = _suffix(source.name)
         if suffix is None:
-            raise InputError(f"{printable(source)} is no shard; {EXPECTED}")
+            raise InputError(f"{printable(source)} is not a shard; {EXPECTED}")
         # A file is named because it is wanted, so it has no split to choose.
         yield Shard(source, SUFFIXES[suffix], source.name[: -len(suffix)], "")
     elif not source.is_dir():

@@ -28,7 +28,8 @@ class PaperConfig(MethodConfig):
     uses_counterfactuals: ClassVar[bool] = True
     runs_inverse: ClassVar[bool] = True
 
-    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))  # from the authors' code; the paper gives none
+    recipe: Recipe = field(default_factory=lambda: Recipe(lr=3e-3))
+    """The optimiser. The learning rate is that of the authors' code, because the paper gives none."""
     input: Literal["backbone", "bottleneck"] = "backbone"
     """The features that the causal head and the discriminators see."""
     head: HeadConfig = field(default_factory=HeadConfig)
