@@ -1,16 +1,20 @@
 """The cost of a suite before it starts."""
 
 import json
+import signal
 from pathlib import Path
 
+import pytest
 from support.tiny_suite import said_by
 
+from tcm.bench import rates
 from tcm.bench.config import SuiteConfig, method_settings
 from tcm.bench.forecast import forecast
 from tcm.bench.plan import Job, plan_jobs
 from tcm.bench.rates import Rate, kind_of, rates_of_rows
 from tcm.config import to_json
 from tcm.data.task import Task
+from tcm.errors import Interrupted
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -37,8 +41,8 @@ def test_hours_disk_and_the_longest_chain(tmp_path: Path, digits: Task):
     jobs = planned(tmp_path, methods="erm,baseline", seeds=3, steps=100)
     names = {kind_of(job) for job in jobs}
     assert names == {"erm", "baseline", "stage 1, k = 1"}
-    rates = {"erm": Rate(1.0, "x", ""), "baseline": Rate(2.0, "x", ""), "stage 1, k = 1": Rate(3.0, "x", "", 0.5)}
-    found = forecast("digits", jobs, tmp_path, rates)
+    known = {"erm": Rate(1.0, "x", ""), "baseline": Rate(2.0, "x", ""), "stage 1, k = 1": Rate(3.0, "x", "", 0.5)}
+    found = forecast("digits", jobs, tmp_path, known)
     images = sum(map(len, digits))
     stage_1 = 3.0 * 200 + 0.5 * images
     assert found.seconds == 3 * 100 * (1.0 + 2.0) + stage_1
@@ -63,6 +67,19 @@ def test_the_command_takes_rows_and_writes_nothing(tmp_path: Path):
     assert "on 64" in said
     assert "GB of counterfactuals" in said
     assert not (tmp_path / "suite").exists()
+
+
+def test_an_interrupted_probe_does_not_name_the_folder_that_is_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def stopped(*_: object) -> Rate:
+        raise Interrupted("stopped at step 3 of 20, saved in somewhere; repeat the command to continue", signal.SIGTERM)
+
+    monkeypatch.setattr(rates, "probe", stopped)
+    jobs = planned(tmp_path, methods="erm,dann", seeds=1, steps=100)
+    with pytest.raises(Interrupted, match="0 of 2 kinds of runs; nothing was kept") as stop:
+        rates.probed_rates(jobs, ["erm", "dann"], quiet=True)
+    assert stop.value.signal_number == signal.SIGTERM
 
 
 def test_without_rows_a_probe_measures_both_stages(tmp_path: Path):

@@ -18,6 +18,7 @@ from tcm.classifier.train_config import TrainConfig
 from tcm.config import to_json
 from tcm.data.store import ImageStore
 from tcm.data.task import Task, load_task
+from tcm.errors import Interrupted
 from tcm.mechanisms.train import MechanismsConfig, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.progress import ProgressDisplay
@@ -81,7 +82,11 @@ def probed_rates(jobs: Sequence[Job], kinds: Sequence[str], quiet: bool = False)
             few = few_images(load_task(job.config.resolved().data, quiet=True))
             chain = [by_name[job.needs], job] if job.needs else [job]
             for one in chain:
-                rates[kind] = probe(one, Path(folder), few)
+                try:
+                    rates[kind] = probe(one, Path(folder), few)
+                except Interrupted as stop:  # its text names the folder, which is thrown away
+                    found = f"stopped after measuring {number} of {len(wanted)} kinds of runs; nothing was kept"
+                    raise Interrupted(found, stop.signal_number) from stop
         show.update(len(wanted), "")
     return rates
 
