@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from tcm.cli.app import main
 from tcm.config import to_json
-from tcm.data.task import Task
+from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.mechanisms import usage
 from tcm.mechanisms.bank import MechanismBank
@@ -28,19 +29,29 @@ OPTIONS += ["--save-every", "1", "--log-every", "1", "--device", "cpu"]
 def settled(tmp_path: Path, *options: str) -> dict:
     """The bank's settings in config.json of a run with these options."""
     out = tmp_path / "-".join(options).replace("/", "")
-    assert main(["mechanisms", *OPTIONS[:4], "--batch", "2", "-q", "--steps", "1", "--out", str(out), *options]) == 0
+    few = ["--batch", "2", "--steps", "1", "--bank.warmup", "0"]
+    assert main(["mechanisms", *OPTIONS[:2], *few, "-q", "--out", str(out), *options]) == 0
     return json.loads((out / "config.json").read_text())["bank"]
 
 
 def test_the_form_gives_the_defaults_of_the_options(tmp_path: Path):
     small = settled(tmp_path, "--k", "1")
-    assert small == to_json(bank_config("paper", small=True))
-    same = settled(tmp_path, "--k", "1", "--bank.warmup", "8000", "--bank.generator.halvings", "2")
-    assert same["warmup"] == 8000
+    assert small == {**to_json(bank_config("paper", small=True)), "warmup": 0}
+    same = settled(tmp_path, "--k", "1", "--bank.pool", "7", "--bank.generator.halvings", "2")
+    assert same["pool"] == 7
     assert same["generator"] == {**small["generator"], "halvings": 2}
     other = settled(tmp_path, "--k", "1", "--form", "disentangled", "--bank.critic.width", "4")
-    expected = to_json(bank_config("disentangled", small=True))
+    expected = {**to_json(bank_config("disentangled", small=True)), "warmup": 0}
     assert other == {**expected, "critic": {**expected["critic"], "width": 4}}
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "used"),
+    [(4100, 8000, 2050), (8000, 8000, 4000), (8001, 8000, 8000), (250, 200, 200), (1, 9, 0)],
+)
+def test_a_training_that_is_not_longer_than_the_warmup_competes_in_its_second_half(steps: int, warmup: int, used: int):
+    config = MechanismsConfig(data=DataConfig(benchmark="digits"), steps=steps, bank=bank_config("paper", small=True))
+    assert replace(config, bank=replace(config.bank, warmup=warmup)).resolved().bank.warmup == used
 
 
 def test_small_networks_change_no_more_than_size_pace_and_weights_of_the_disentangled_form():

@@ -45,7 +45,7 @@ class BankConfig:
     score: Literal["total", "adversarial"] = "total"
     """The loss that decides who wins an image. total: the whole loss (the paper). adversarial: L_adv only."""
     warmup: int = 8000
-    """Steps before the competition starts."""
+    """Steps before the competition starts. In a training that is not longer, the first half of it."""
     warmup_assignment: Literal["all", "random"] = "all"
     """Who learns during the warm-up. all: every mechanism from every image (the paper). random: a random mechanism."""
     assignment: Literal["competition", "random"] = "competition"

@@ -101,7 +101,10 @@ class MechanismsConfig(RunConfig):
         require_valid_numbers(positive, "bank")
         self.bank.require_usable(resolved.data.view.crop)
         self.watch.require_usable()
-        return resolved
+        if self.bank.warmup < resolved.schedule.steps:
+            return resolved
+        half = replace(self.bank, warmup=resolved.schedule.steps // 2)  # else the mechanisms would never compete
+        return replace(resolved, bank=half)
 
 
 @explain_out_of_memory("training", LESS_MEMORY)
