@@ -24,7 +24,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 PACKAGES = ("tyro", "docstring-parser", "typeguard", "pandas", "filelock", "lightning-fabric", "lightning-utilities")
@@ -45,7 +45,8 @@ def make(arguments: argparse.Namespace) -> None:
     (whole / "commit").write_text(commit)
     tracked = ["src", "benchmarks"]
     subprocess.run(["git", "archive", "HEAD", "--output", whole / "program.tar", *tracked], check=True)
-    install_packages(whole / "packages.tgz", arguments.python, arguments.packages)
+    if arguments.packages:
+        install_packages(whole / "packages.tgz", arguments.python, arguments.packages)
     for given in arguments.files:
         if given.is_dir():
             with tarfile.open(whole / f"{given.name}.tar", "w") as archive:
@@ -118,7 +119,7 @@ def start(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the commands; a command that ended well before is not run again."""
+    """Runs the commands, and prints how each has ended."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(KIT / "src"), str(KIT / "packages")])
     os.environ["PATH"] = os.pathsep.join([str(KIT / "bin"), os.environ["PATH"]])
     os.environ["TCM_COMMIT"] = (KIT / "commit").read_text()
@@ -126,8 +127,8 @@ def run(arguments: argparse.Namespace) -> None:
     (KIT / LOGS).mkdir(exist_ok=True)
     commands = [line for line in arguments.commands.read_text().splitlines() if line.strip()]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for state in pool.map(run_one, range(len(commands)), commands):
-            print(state, flush=True)
+        for ended in as_completed([pool.submit(run_one, *numbered) for numbered in enumerate(commands)]):
+            print(ended.result(), flush=True)
     (KIT / QUEUE / "pid").unlink(missing_ok=True)
 
 
