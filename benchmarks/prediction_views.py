@@ -3,9 +3,10 @@
     python benchmarks/prediction_views.py runs/C2A
 
 For each run of `tcm` or `tcm-control`, target images are shown in several ways: the centre crop, as the product does;
-the whole image, resized to the side of the crop; the whole image as it is stored, and enlarged; and the mean of the
-features of the centre and of the whole. The centroids are computed anew from the features of each way. Printed are the accuracies of the linear classifier
-and of the centroids, which look at target labels: use it for the development pair only (docs/results/default.md).
+the whole image, resized to the side of the crop; the whole image as it is stored, and enlarged. The centroids are
+computed anew from the features of each way. Last comes the mean of the features of the centre and of the whole image.
+Printed are the accuracies of the linear classifier and of the centroids, which look at target labels: use it for the
+development pair only (docs/results/default.md).
 """
 
 import argparse
