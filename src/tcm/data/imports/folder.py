@@ -4,7 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class ImportFolder:
     def opened(self) -> Iterator["ImportFolder"]:
         """Inside the block, other processes are kept out. Continues what an earlier process has begun."""
         with _explained(self.out):
-            if self.out.is_dir() and not self.note.exists() and {*os.listdir(self.out)} - {LOCK, TEMPORARY}:
+            if self._begun and not self.note.exists():
                 raise InputError("out", f"{self.out} is not empty and holds no import; choose a new or empty folder")
             self.out.mkdir(parents=True, exist_ok=True)
             try:
@@ -54,11 +54,15 @@ class ImportFolder:
                 remedy = "wait for it or choose another folder"
                 raise InputError("out", f"{self.out} is in use by another process; {remedy}") from error
             with lock:
-                if self.note.exists():
+                if self._begun:
                     self._continue()
-                else:
+                else:  # of an import without any image, other settings may make more
                     self._write_note()
                 yield self
+
+    @property
+    def _begun(self) -> bool:
+        return self.out.is_dir() and not {*os.listdir(self.out)} <= {NOTE, TEMPORARY, LOCK}
 
     def _continue(self) -> None:
         try:
@@ -80,8 +84,9 @@ class ImportFolder:
         """Writes an image, whole or not at all; what an earlier process has written stays."""
         self._counts[folder] += 1
         path = os.path.join(self.out, folder, name)
-        if os.path.exists(path):
-            return
+        with suppress(FileNotFoundError):
+            if os.path.getsize(path) == len(content):  # a machine that stopped may have left an empty file
+                return
         if folder not in self._made:
             (self.out / folder).mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
