@@ -70,6 +70,11 @@ def test_a_warning_names_the_classes_that_a_source_lacks(root: Path):
     said = [str(warning.message) for warning in caught]
     assert any("Clip art has no images of 1 of the 4 classes of the sources: key" in line for line in said)
     assert any("/Art has no images of 1 of the 4 classes of the sources: pen" in line for line in said)
+    (root / "Art/key/0.jpg").rename(root / "Art/cup/9.jpg")
+    for number in (1, 2):
+        (root / f"Art/key/{number}.jpg").unlink()
+    with pytest.warns(UserWarning, match=rf"the source {root}/Art \+ {root}/Clip art has a single image .*: key"):
+        read_domains(settings(root))
 
 
 def test_a_folder_is_packed_once_for_all_its_pools(root: Path):
