@@ -206,6 +206,25 @@ def test_a_file_without_content_is_written_again(tmp_path: Path):
     assert (out / "1/x@0001.jpg").read_bytes() == image(1)
 
 
+def test_a_damaged_shard_may_be_replaced(tmp_path: Path):
+    shards, out = tmp_path / "in", tmp_path / "out"
+    for number in range(3):
+        write_tar(shards / f"s-{number}.tar", samples(3 * number, 3))
+    whole = (shards / "s-1.tar").read_bytes()
+    other = write_tar(tmp_path / "x.tar", [("9.jpg", BYTES[9]), ("9.cls", b"0"), *samples(3, 3)]).read_bytes()
+    (shards / "s-1.tar").write_bytes(other[: other.index(b"0005.jpg") + 600])
+    with pytest.raises(InputError, match=r"s-1\.tar cannot be read: unexpected end of data; download it again"):
+        import_shards([shards], out, quiet=True)
+    assert "0/s-1@9.jpg" in tree(out)
+    (shards / "s-1.tar").write_bytes(whole)
+    found = import_shards([shards], out, quiet=True)
+    assert found == import_shards([shards], tmp_path / "whole", quiet=True)
+    assert tree(out) == tree(tmp_path / "whole")
+    (shards / "s-1.tar").write_bytes(other)
+    with pytest.raises(InputError, match="other shards"):
+        import_shards([shards], out, quiet=True)
+
+
 def test_other_settings_may_follow_an_import_without_images(tmp_path: Path):
     shard = write_parquet(tmp_path / "x.parquet", table(BYTES[:2], [-1, -1]))
     with pytest.raises(InputError, match="it has no label"):

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -69,12 +69,23 @@ class ImportFolder:
             found = Progress(**json.loads(self.note.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise InputError("out", f"{self.note} is damaged; import into a new folder") from error
-        for what in ("format", "settings", "shards"):
-            if getattr(found, what) != getattr(self.progress, what):
-                now = "other shards" if what == "shards" else "other settings"
-                remedy = "repeat its command or choose another folder"
-                raise InputError("out", f"{self.out} holds an import of {now}; {remedy}")
+        shards, remedy = self.progress.shards, "repeat its command or choose another folder"
+        changed = {name for name, size in shards.items() if found.shards.get(name) != size}
+        if (found.format, found.settings) != (self.progress.format, self.progress.settings):
+            raise InputError("out", f"{self.out} holds an import of other settings; {remedy}")
+        if found.shards.keys() != shards.keys() or changed & {*found.done}:
+            raise InputError("out", f"{self.out} holds an import of other shards; {remedy}")
         self.progress = found
+        if changed:  # one that was damaged and is there again
+            self._remove_images(changed)
+            found.shards = shards
+            self._write_note()
+
+    def _remove_images(self, shards: Collection[str]) -> None:
+        for where, _, files in os.walk(self.out):
+            for name in files:
+                if "@" in name and name.partition("@")[0] in shards:
+                    os.remove(os.path.join(where, name))
 
     def is_done(self, shard: Shard) -> bool:
         """Whether all images of the shard are there."""
