@@ -26,7 +26,7 @@ DAMAGED = (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError)  # pyright:
 TextFields = dict[str, str]
 
 
-class Sample(NamedTuple):
+class TarSample(NamedTuple):
     """The files with one key."""
 
     key: str
@@ -35,11 +35,11 @@ class Sample(NamedTuple):
     done: int = 0  # bytes of the shard that are read by then
 
 
-class Header(tarfile.TarInfo):
+class TarHeader(tarfile.TarInfo):
     """What an archive says of one of its files. A damaged one is an error: tarfile itself takes it for the end."""
 
     @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> "Header":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "TarHeader":  # pyright: ignore[reportIncompatibleMethodOverride]
         """The next file of the archive."""
         try:
             return super().fromtarfile(archive)
@@ -84,12 +84,12 @@ def _problem(chosen: ChosenFields, files: Mapping[str, bytes], images: list[str]
     return "" if files[images[0]] else "the file is empty (0 bytes)"
 
 
-def _samples(shard: Shard) -> Iterator[Sample]:
-    sample = Sample("", {})
+def _samples(shard: Shard) -> Iterator[TarSample]:
+    sample = TarSample("", {})
     with (
         _readable(shard),
         shard.path.open("rb") as source,
-        tarfile.open(fileobj=source, mode="r|*", tarinfo=Header) as archive,
+        tarfile.open(fileobj=source, mode="r|*", tarinfo=TarHeader) as archive,
     ):
         for member in archive:
             archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue] # it would grow with every file
@@ -100,7 +100,7 @@ def _samples(shard: Shard) -> Iterator[Sample]:
             if found[1] != sample.key:
                 if sample.files:
                     yield sample
-                sample = Sample(found[1], {})
+                sample = TarSample(found[1], {})
             ending = found[2].lower()
             problem = _problem_of_file(member) or (TWICE if ending in sample.files else "")
             if not (_is_image(ending) or ending in TEXTS):
