@@ -101,6 +101,19 @@ def test_an_import_is_a_folder_like_any_other(tmp_path: Path):
     assert (source.classes, len(source.paths), target.labels) == (("cup", "hat", "key"), 3, (-1,) * 6)
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow", "tar"])
+def test_one_field_may_be_the_domain_and_the_label(tmp_path: Path, form: str):
+    rows, field = table(BYTES[:2], [0, 1]), "cls" if form == "tar" else "label"
+    if form == "parquet":
+        write_parquet(tmp_path / "in/x.parquet", rows)
+    elif form == "arrow":
+        write_saved(tmp_path / "in", rows)
+    else:
+        write_tar(tmp_path / "in/x.tar", samples(0, 2))
+    found = import_shards([tmp_path / "in"], tmp_path / "out", Wanted(label=field, domain=field), quiet=True)
+    assert [*found.images] == (["0/0", "1/1"] if form == "tar" else ["cup/cup", "hat/hat"])
+
+
 def test_unsafe_names_of_classes_and_keys_stay_apart(tmp_path: Path):
     unsafe = ["a/b", "a:b", "../up", ".hidden", "con", "x" * 300, "ok name", ""]
     shard = write_parquet(tmp_path / "x.parquet", table(BYTES[:8], list(range(8)), unsafe))

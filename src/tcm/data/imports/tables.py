@@ -44,7 +44,7 @@ def fields(shard: Shard) -> Fields:
 def records(shard: Shard, chosen: ChosenFields) -> Iterator[tuple[int, ShardRecord]]:
     """The images of a shard in their order, each with the bytes of the shard that are read by then."""
     assert chosen.image is not None
-    columns = [name for name in chosen if name is not None]
+    columns = list(dict.fromkeys(name for name in chosen if name is not None))
     row = 0
     with _readable(shard):
         for schema, batch, done in _batches(shard, columns):
