@@ -129,19 +129,18 @@ def row(form: str, folder: Path) -> dict[str, str]:
 def table(file: Path) -> Table:
     """Mean and sample standard deviation over seeds, and the paired difference to the default."""
     read = read_table(file, COLUMNS)
-    groups = grouped(read, (row["form"] for row in read))
-    tasks = " and ".join(dict.fromkeys(row["task"] for row in read))
-    title = f"{tasks}, last iterate, %: mean ± sample standard deviation over seeds"
-    out = Table("", "accuracy", "minus tcm, same seeds", *VARIANTS, "mechanisms used", "seeds", title=title)
-    whole = {(row["task"], row["seed"]): float(row["accuracy"]) for row in groups.get("tcm", [])}
-    for name, some in groups.items():
+    groups = grouped(read, ((row["task"], row["form"]) for row in read))
+    title = "last iterate, %: mean ± sample standard deviation over seeds"
+    out = Table("task", "", "accuracy", "minus tcm, same seeds", *VARIANTS, "mechanisms used", "seeds", title=title)
+    whole = {(row["task"], row["seed"]): float(row["accuracy"]) for row in read if row["form"] == "tcm"}
+    for (task, name), some in groups.items():
         pairs = [(whole.get((one["task"], one["seed"])), float(one["accuracy"])) for one in some]
         differences = [found - default for default, found in pairs if default is not None]
         others = [[float(one[column]) for one in some if one[column]] for column in VARIANTS]
         used = ", ".join(one["mechanisms_used"] for one in some if one["mechanisms_used"])
         accuracies = [float(one["accuracy"]) for one in some]
         cells = [spread(values).text() if values else "" for values in (accuracies, differences, *others)]
-        out.add_row(name, *cells, used, str(len(some)))
+        out.add_row(task, name, *cells, used, str(len(some)))
     return out
 
 

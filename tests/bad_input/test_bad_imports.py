@@ -2,9 +2,12 @@
 
 import builtins
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from support.mistakes import Case, World, require_refusal, truncate, write
 from support.shards import image, samples, table, write_parquet, write_saved, write_tar
@@ -33,6 +36,54 @@ def without(world: World, column: str) -> None:
 def second_is_damaged(world: World) -> None:
     parquet(world, "train-0.parquet")
     truncate(parquet(world, "train-1.parquet"))
+
+
+def noted(world: World, file: str, content: object) -> None:
+    """A note of `datasets` beside its Arrow files."""
+    (saved(world).parent / file).write_text(json.dumps(content))
+
+
+def places_outside(world: World) -> None:
+    """An Arrow file whose second image has a place far behind its end."""
+    content = image(0)
+    places = pa.py_buffer(np.array([0, len(content), 2**30, 2 * len(content)], dtype=np.int32))
+    images = pa.Array.from_buffers(pa.binary(), 3, [None, places, pa.py_buffer(2 * content)])
+    write_saved(world.here / "in", pa.table({"image": images, "label": [0, 1, 0]}))
+
+
+def broken_text(world: World) -> None:
+    """A Parquet file with a class name that is not UTF-8."""
+    places = pa.py_buffer(np.array([0, 1], dtype=np.int32))
+    text = pa.Array.from_buffers(pa.string(), 1, [None, places, pa.py_buffer(b"\xff")])
+    write_parquet(world.here / "in/x.parquet", pa.table({"image": [image(0)], "label": text}))
+
+
+def sparse(world: World) -> None:
+    """A tar with a file of 4 GB that has no content."""
+    member = tarfile.TarInfo("1.jpg")
+    member.type, member.size = tarfile.GNUTYPE_SPARSE, 0
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = b"%011o\0" % 2**32  # its size
+    header[148:156] = b"%06o\0 " % (256 + sum(header[:148]) + sum(header[156:]))
+    write_tar(world.here / "in/x.tar", [("1.cls", b"0")])
+    shard = world.here / "in/x.tar"
+    shard.write_bytes(header + shard.read_bytes())
+
+
+def damaged_in_the_middle(world: World) -> None:
+    """A tar in which the header of the second sample is overwritten."""
+    shard = write_tar(world.here / "in/x.tar", samples(0, 3))
+    content = bytearray(shard.read_bytes())
+    content[content.index(b"0001.jpg")] ^= 255
+    shard.write_bytes(content)
+
+
+def cut_off(world: World) -> None:
+    """A tar whose only file claims 32 TB."""
+    member = tarfile.TarInfo("1.jpg")
+    member.size = 2**45
+    (world.here / "in").mkdir()
+    (world.here / "in/x.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + image(0))
 
 
 def imported(world: World) -> None:
@@ -112,6 +163,54 @@ CASES = (
         ("state.json cannot be read",),
         lambda world: saved(world).with_name("state.json").write_text("{"),
     ),
+    Case(
+        "no Arrow files",
+        IMPORT,
+        ("/in has no shards",),
+        lambda world: noted(world, "state.json", {"_data_files": []}),
+    ),
+    Case(
+        "a note of a file elsewhere",
+        IMPORT,
+        ("/in has a note of files that are not in it, /etc/passwd", "save the data set again"),
+        lambda world: noted(world, "state.json", {"_data_files": [{"filename": "/etc/passwd"}]}),
+    ),
+    Case(
+        "a note of a split elsewhere",
+        IMPORT,
+        ("/in has a note of files that are not in it, ..",),
+        lambda world: noted(world, "dataset_dict.json", {"splits": [".."]}),
+    ),
+    Case(
+        "a split without a note",
+        IMPORT,
+        ("/in/train/state.json", "save the data set again"),
+        lambda world: noted(world, "dataset_dict.json", {"splits": ["train"]}),
+    ),
+    Case(
+        "a later shard is a link to nothing",
+        IMPORT,
+        ("train-1.parquet cannot be read: No such file",),
+        lambda world: [
+            parquet(world, "train-0.parquet"),
+            (world.here / "in/train-1.parquet").symlink_to(world.here / "gone"),
+        ],
+        absent="out",
+    ),
+    Case("an Arrow file with a place outside", IMPORT, (".arrow cannot be read", "save it again"), places_outside),
+    Case("text that is not UTF-8", IMPORT, ("x.parquet cannot be read", "UTF8"), broken_text),
+    Case(
+        "two columns of one name",
+        IMPORT,
+        ("x.parquet has several columns label", "rename"),
+        lambda world: write_parquet(
+            world.here / "in/x.parquet",
+            pa.table([pa.array([image(0)]), pa.array([0]), pa.array([1])], names=["image", "label", "label"]),
+        ),
+    ),
+    Case("a huge sparse file", IMPORT, ("no image could be imported", "1.jpg has 4294967296 bytes"), sparse),
+    Case("a tar that is damaged in the middle", IMPORT, ("x.tar cannot be read", "again"), damaged_in_the_middle),
+    Case("a file that claims more than the shard has", IMPORT, ("x.tar cannot be read",), cut_off),
     Case(
         "a damaged tar",
         IMPORT,

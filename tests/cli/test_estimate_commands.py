@@ -38,6 +38,15 @@ def test_quiet_is_one_table(make_run: MakeRun, capsys: pytest.CaptureFixture[str
     assert "single estimators" not in out
 
 
+def test_names_with_brackets_are_printed_whole(make_run: MakeRun, capsys: pytest.CaptureFixture[str]):
+    runs = [str(make_run(name, held_out=0.2)) for name in ("[red]one", "[bold]two")]
+    for command in ("estimate", "compare"):
+        assert main([command, *runs]) == 0
+        out = capsys.readouterr().out
+        assert "[red]one" in out
+        assert "[bold]two" in out
+
+
 def test_an_audit_by_csv(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run, file = make_run("one"), tmp_path / "labels.csv"
     assert main(["audit", str(run), "--n", "20", "--seed", "3", "--csv", str(file)]) == 0

@@ -1,5 +1,6 @@
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from support.mistakes import draw_domain
 from tcm.classifier.train import train_classifier
 from tcm.classifier.train_config import TrainConfig
 from tcm.classifier.trained import evaluate_run
+from tcm.cli.app import main
 from tcm.data.folders import read_plain_folders
 from tcm.data.lists import read_lists
 from tcm.data.store import ImageStore
@@ -68,6 +70,11 @@ def test_a_warning_names_the_classes_that_a_source_lacks(root: Path):
     said = [str(warning.message) for warning in caught]
     assert any("Clip art has no images of 1 of the 4 classes of the sources: key" in line for line in said)
     assert any("/Art has no images of 1 of the 4 classes of the sources: pen" in line for line in said)
+    (root / "Art/key/0.jpg").rename(root / "Art/cup/9.jpg")
+    for number in (1, 2):
+        (root / f"Art/key/{number}.jpg").unlink()
+    with pytest.warns(UserWarning, match=rf"the source {root}/Art \+ {root}/Clip art has a single image .*: key"):
+        read_domains(settings(root))
 
 
 def test_a_folder_is_packed_once_for_all_its_pools(root: Path):
@@ -176,6 +183,18 @@ def test_a_killed_run_continues_to_the_same_model_and_reports_every_source(root:
         one["accuracy"] for one in source["domains"]
     ]
     assert evaluate_run(root / "whole", "cpu", quiet=True)["source"]["domains"] == source["domains"]
+
+
+def test_names_with_brackets_are_printed_whole(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    (root / "Art").rename(root / "[red] Art")
+    folders = (root / "[red] Art", root / "Clip art")
+    changed = replace(config(root), data=replace(config(root).data, source_dir=folders))
+    assert train_classifier("erm", changed, root / "run", quiet=True)
+    assert main(["evaluate", str(root / "run"), "-q"]) == 0
+    assert capsys.readouterr().out.count("[red] Art") == 2  # the title and the column
 
 
 def test_a_pool_with_other_images_is_another_run(root: Path):

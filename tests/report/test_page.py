@@ -124,10 +124,15 @@ def test_several_sources_are_shown_by_name(make_run: MakeRun):
     file, summary = run / "evaluation.json", summary_of(run)
     assert "Of each source" not in page_of(run).text
     scores = {"images": 9, "accuracy": 0.5, "mean_class_accuracy": 0.5, "held_out": 2, "held_out_accuracy": 0.25}
-    for held_out, expected in ((2, "Art 25.0%, <Clip> 75.0%"), (0, "Art 50.0%, <Clip> 50.0%")):
+    none = {"held_out": 0, "held_out_accuracy": None}
+    for art, clip, expected in (
+        ({}, {}, "Art 25.0%, <Clip> 75.0%"),
+        (none, {}, "Art (none held out), <Clip> 75.0%"),
+        (none, none, "Art 50.0%, <Clip> 50.0%"),
+    ):
         domains = [
-            {**scores, "name": "Art", "held_out": held_out},
-            {**scores, "name": "<Clip>", "held_out_accuracy": 0.75},
+            {**scores, "name": "Art", **art},
+            {**scores, "name": "<Clip>", "held_out_accuracy": 0.75, **clip},
         ]
         summary["source"]["domains"] = domains
         file.write_text(json.dumps(summary))

@@ -126,6 +126,7 @@ def test_mechanisms_of_k_auto_are_as_many_as_the_model_has(tmp_path: Path, gone:
         ({"benchmark": "office-31"}, ("amazon", "webcam"), 31, "Office-31", "A>W"),
         ({"root": "image-clef"}, ("i", "p"), 12, "ImageCLEF-DA", "I>P"),
         ({"root": "visda-2017"}, ("train", "validation"), 12, "VisDA-2017", "Synthetic>Real"),
+        ({"root": "visda-2017"}, ("validation", "train"), 12, "VisDA-2017", "Real>Synthetic"),
         ({"root": "x"}, ("train", "validation"), 3, "x", "train>validation"),
         ({"source_dir": "photos"}, ("photos", "cliparts"), 3, "own folders", "photos>cliparts"),
         ({"root": "office-home"}, ("Art", "Real_World", "Clipart"), 65, "Office-Home", "A+R>C"),

@@ -69,7 +69,7 @@ class DomainAccuracy(NamedTuple):
     """The accuracy of a run on one of its source domains."""
 
     name: str
-    accuracy: float
+    accuracy: float | None  # None if no image of this source was held out, but some of another
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class Record:
 
     @property
     def source_domains(self) -> list[DomainAccuracy]:
-        """Each source if several were pooled, on held-out images where all have some; empty otherwise."""
+        """Each source if several were pooled, on held-out images if there are any; empty otherwise."""
         domains = self.evaluation.summary["source"].get("domains", []) if self.evaluation else []
-        held_out = all(domain["held_out"] for domain in domains)
+        held_out = any(domain["held_out"] for domain in domains)
         key = "held_out_accuracy" if held_out else "accuracy"
         return [DomainAccuracy(domain["name"], domain[key]) for domain in domains]
 

@@ -1,6 +1,7 @@
 """Model selection without target labels: scores of a model, and the evaluation of a run that they choose.
 
-A larger score means a better model. docs/selection.md compares how well each score agrees with target accuracy.
+A larger score means a better model. docs/results/selection.md shows how well each score agrees with target
+accuracy.
 """
 
 import difflib

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tcm.classifier.evaluate import (
-    predict_task,
-)
+from tcm.classifier.evaluate import predict_task
 from tcm.classifier.evaluation_files import write_evaluation
 from tcm.classifier.train_config import TrainConfig
 from tcm.config import from_json

@@ -23,7 +23,7 @@ def compare(runs: Runs, quiet: Quiet = False) -> int:
         runs: Folders of two or more finished runs of tcm train or tcm fit, on the same data.
         quiet: Print only the ranking.
     """
-    found, console = compare_runs(runs), Console()
+    found, console = compare_runs(runs), Console(markup=False)
     names = run_names(runs)
     console.print(ranking(found, names))
     for place, each in enumerate(found.runs, start=1):

@@ -30,7 +30,7 @@ def estimate(runs: Runs, quiet: Quiet = False) -> int:
     if not runs:
         raise InputError("there are no runs; name at least one")
     found = [estimate_run(run, same_data(run, runs)) for run in runs]
-    console = Console()
+    console = Console(markup=False)
     console.print(headlines(runs, found))
     for run in runs:
         if audited := read_audit(run):

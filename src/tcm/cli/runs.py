@@ -26,7 +26,7 @@ def evaluate(run: Run, device: Device = "auto", quiet: Quiet = False) -> int:
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print only the result, no progress.
     """
-    Console().print(scores_table([evaluate_run(chosen_run(run), device, quiet)]))
+    Console(markup=False).print(scores_table([evaluate_run(chosen_run(run), device, quiet)]))
     return 0
 
 
@@ -95,7 +95,7 @@ def cost(backbone: BackboneConfig = BackboneConfig(), classes: int = 65, k: int 
         quiet: Print only the table, no notes.
     """
     found = count_costs(backbone, classes, k)
-    Console().print(costs_table(found))
+    Console(markup=False).print(costs_table(found))
     for note in [] if quiet else costs_notes(found):
         print(note)
     return 0

@@ -114,7 +114,7 @@ def train_method(
     if not trained:
         print(f"{out} is finished; nothing to do. tcm report {out} shows it.")
         return 0
-    Console().print(scores_table([read_json(out / "evaluation.json")]))
+    Console(markup=False).print(scores_table([read_json(out / "evaluation.json")]))
     print_remarks(out)
     if not quiet:
         print(f"The model: {Run(out).model_file}; tcm report {out} writes a page about it")
@@ -196,7 +196,7 @@ def fit_folders(
     if fitted.task is not None or not page.exists():
         page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))
     summaries = [read_json(run / "evaluation.json") for run in fitted.runs if (run / "evaluation.json").exists()]
-    Console().print(scores_table(summaries))
+    Console(markup=False).print(scores_table(summaries))
     for run in dict.fromkeys([fitted.model, *(run for run in fitted.runs if run.name == WITH_MECHANISMS)]):
         print_remarks(run)
     print(f"Chosen without target labels: {fitted.chosen} ({with_options(fitted.reason)})")

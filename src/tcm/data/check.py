@@ -90,7 +90,8 @@ class Check:
         if self.problems:
             return "There are problems, see above."
         if self.shared:
-            return "Every image can be read, but the domains share images, so the target is not new data; see above."
+            found = "Every image can be read, but domains share images, see above"
+            return f"{found}: a target that shares images with a source is not new data."
         return "No problems found."
 
 

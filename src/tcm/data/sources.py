@@ -43,7 +43,7 @@ class PooledListing(Listing):
     @property
     def place(self) -> str:
         """Where the images are, for messages."""
-        return " and ".join(part.place for part in self.parts)
+        return " + ".join(part.place for part in self.parts)
 
     def domain(self, classes: tuple[str, ...], own_names: dict[str, str] | None = None) -> Domain:
         """The domain with labels that index `classes`, and each source by itself in its `parts`."""

@@ -136,10 +136,9 @@ def benchmark_of(data: dict[str, Any], domains: Sequence[str], classes: int) -> 
 
 def task_of(benchmark: str, *domains: str) -> str:
     """The task as the columns of tables call it: A>C, or A+P>C. The last domain is the target."""
-    tasks = TASKS.get(benchmark, ())
-    if len(tasks) == 1 and len(domains) == 2:
+    published, tasks = find_benchmark(benchmark), TASKS.get(benchmark, ())
+    if published is None and len(tasks) == 1:  # the built-in digits
         return tasks[0]
-    published = find_benchmark(benchmark)
     *first, last = (domain.short if published and (domain := published.domain(name)) else name for name in domains)
     return f"{'+'.join(first)}>{last}"
 

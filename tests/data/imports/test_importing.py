@@ -3,6 +3,7 @@ import json
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,6 +101,19 @@ def test_an_import_is_a_folder_like_any_other(tmp_path: Path):
     assert (source.classes, len(source.paths), target.labels) == (("cup", "hat", "key"), 3, (-1,) * 6)
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow", "tar"])
+def test_one_field_may_be_the_domain_and_the_label(tmp_path: Path, form: str):
+    rows, field = table(BYTES[:2], [0, 1]), "cls" if form == "tar" else "label"
+    if form == "parquet":
+        write_parquet(tmp_path / "in/x.parquet", rows)
+    elif form == "arrow":
+        write_saved(tmp_path / "in", rows)
+    else:
+        write_tar(tmp_path / "in/x.tar", samples(0, 2))
+    found = import_shards([tmp_path / "in"], tmp_path / "out", Wanted(label=field, domain=field), quiet=True)
+    assert [*found.images] == (["0/0", "1/1"] if form == "tar" else ["cup/cup", "hat/hat"])
+
+
 def test_unsafe_names_of_classes_and_keys_stay_apart(tmp_path: Path):
     unsafe = ["a/b", "a:b", "../up", ".hidden", "con", "x" * 300, "ok name", ""]
     shard = write_parquet(tmp_path / "x.parquet", table(BYTES[:8], list(range(8)), unsafe))
@@ -138,6 +152,97 @@ def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path):
         ("y.tar", "9", "it has several images"),
     ]
     assert tree(tmp_path / "b")["0/y@0000.jpg"] == image(0)
+
+
+def test_names_that_are_not_unicode_text_are_written_too(tmp_path: Path):
+    files = [("1.jpg", BYTES[0]), ("1.json", rb'{"label": "\ud800x"}'), ("\udcff.jpg", BYTES[1])]
+    shard = write_tar(tmp_path / "x.tar", [*files, ("\udcff.json", rb'{"label": "\ud801x"}')])
+    folders = import_shards([shard], tmp_path / "out", quiet=True).images
+    assert [*folders.values()] == [1, 1]
+    assert all(name.isascii() for name in tree(tmp_path / "out"))
+
+
+def test_of_several_image_files_the_usual_one_is_taken(tmp_path: Path):
+    files = [(f"{number}.{ending}", BYTES[number]) for number in range(2) for ending in ("jpg", "seg.png")]
+    shard = write_tar(tmp_path / "x.tar", files)
+    said: list[str] = []
+    found = import_shards([shard], tmp_path / "out", Wanted(unlabelled=True), quiet=True, say=said.append)
+    assert said == ["1 shard: the image is jpg, labels are not read."]
+    assert (found.images, found.left_out) == ({"": 2}, 0)
+
+
+def test_fields_are_those_of_the_first_sample_that_has_an_image_and_a_label(tmp_path: Path):
+    shard = write_tar(tmp_path / "x.tar", [("about.txt", b"text"), ("0.jpg", BYTES[0]), *samples(1, 2)])
+    found = import_shards([shard], tmp_path / "out", quiet=True)
+    assert (found.images, found.left_out) == ({"1": 1, "2": 1}, 2)
+    assert [reason for *_, reason in found.first_left_out] == ["it has no image, only txt", "it has no label"]
+
+
+def test_links_are_left_out_and_named(tmp_path: Path):
+    shard = write_tar(tmp_path / "x.tar", samples(0, 1))
+    with tarfile.open(shard, "a") as archive:
+        for name, kind in (("1.jpg", tarfile.LNKTYPE), ("1.cls", tarfile.LNKTYPE), ("2.jpg", tarfile.SYMTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "0000.jpg"
+            archive.addfile(member)
+    found = import_shards([shard], tmp_path / "out", quiet=True)
+    assert (found.images, found.left_out) == ({"0": 1}, 2)
+    assert found.first_left_out[0][2] == "1.jpg is not a regular file; write the shard without links"
+
+
+def test_what_only_looks_like_a_note_of_datasets_is_none(tmp_path: Path):
+    write_parquet(tmp_path / "in/train-0.parquet", table(BYTES[:2], [0, 1]))
+    for content in ('{"step": 3}', "[1]", '{"_data_files": 1}'):
+        (tmp_path / "in/state.json").write_text(content)
+        assert import_shards([tmp_path / "in"], tmp_path / "out", quiet=True).images == {"cup": 1, "hat": 1}
+    notes = (None, [1], {"label": {"_type": "ClassLabel", "names": 5}}, {"label": {"names": {"0": "a"}}})
+    for number, features in enumerate(notes):
+        noted = {"huggingface": json.dumps({"info": {"features": features}})}
+        shard = write_parquet(tmp_path / "x.parquet", table(BYTES[:2], [0, 1]).replace_schema_metadata(noted))
+        assert import_shards([shard], tmp_path / f"{number}", quiet=True).images == {"0": 1, "1": 1}
+
+
+def test_an_empty_text_is_no_label(tmp_path: Path):
+    rows = pa.table({"image": BYTES[:4], "label": ["cup", "", " ", None]})
+    found = import_shards([write_parquet(tmp_path / "x.parquet", rows)], tmp_path / "out", quiet=True)
+    assert (found.images, found.left_out) == ({"cup": 1}, 3)
+
+
+def test_a_file_without_content_is_written_again(tmp_path: Path):
+    """A machine that stops may leave the name of a file on the disk and not its content."""
+    shard, out = write_tar(tmp_path / "x.tar", samples(0, 3)), tmp_path / "out"
+    import_shards([shard], out, quiet=True)
+    note = json.loads((out / ".tcm-import.json").read_text())
+    (out / ".tcm-import.json").write_text(json.dumps({**note, "done": [], "images": {}}))
+    (out / "1/x@0001.jpg").write_bytes(b"")
+    import_shards([shard], out, quiet=True)
+    assert (out / "1/x@0001.jpg").read_bytes() == image(1)
+
+
+def test_a_damaged_shard_may_be_replaced(tmp_path: Path):
+    shards, out = tmp_path / "in", tmp_path / "out"
+    for number in range(3):
+        write_tar(shards / f"s-{number}.tar", samples(3 * number, 3))
+    whole = (shards / "s-1.tar").read_bytes()
+    other = write_tar(tmp_path / "x.tar", [("9.jpg", BYTES[9]), ("9.cls", b"0"), *samples(3, 3)]).read_bytes()
+    (shards / "s-1.tar").write_bytes(other[: other.index(b"0005.jpg") + 600])
+    with pytest.raises(InputError, match=r"s-1\.tar cannot be read: unexpected end of data; download it again"):
+        import_shards([shards], out, quiet=True)
+    assert "0/s-1@9.jpg" in tree(out)
+    (shards / "s-1.tar").write_bytes(whole)
+    found = import_shards([shards], out, quiet=True)
+    assert found == import_shards([shards], tmp_path / "whole", quiet=True)
+    assert tree(out) == tree(tmp_path / "whole")
+    (shards / "s-1.tar").write_bytes(other)
+    with pytest.raises(InputError, match="other shards"):
+        import_shards([shards], out, quiet=True)
+
+
+def test_other_settings_may_follow_an_import_without_images(tmp_path: Path):
+    shard = write_parquet(tmp_path / "x.parquet", table(BYTES[:2], [-1, -1]))
+    with pytest.raises(InputError, match="it has no label"):
+        import_shards([shard], tmp_path / "out", quiet=True)
+    assert import_shards([shard], tmp_path / "out", Wanted(unlabelled=True), quiet=True).images == {"": 2}
 
 
 def test_a_finished_import_is_repeated_without_writing(tmp_path: Path):

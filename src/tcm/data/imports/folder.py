@@ -3,8 +3,8 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class ImportFolder:
     def opened(self) -> Iterator["ImportFolder"]:
         """Inside the block, other processes are kept out. Continues what an earlier process has begun."""
         with _explained(self.out):
-            if self.out.is_dir() and not self.note.exists() and {*os.listdir(self.out)} - {LOCK, TEMPORARY}:
+            if self._begun and not self.note.exists():
                 raise InputError("out", f"{self.out} is not empty and holds no import; choose a new or empty folder")
             self.out.mkdir(parents=True, exist_ok=True)
             try:
@@ -54,23 +54,38 @@ class ImportFolder:
                 remedy = "wait for it or choose another folder"
                 raise InputError("out", f"{self.out} is in use by another process; {remedy}") from error
             with lock:
-                if self.note.exists():
+                if self._begun:
                     self._continue()
-                else:
+                else:  # of an import without any image, other settings may make more
                     self._write_note()
                 yield self
+
+    @property
+    def _begun(self) -> bool:
+        return self.out.is_dir() and not {*os.listdir(self.out)} <= {NOTE, TEMPORARY, LOCK}
 
     def _continue(self) -> None:
         try:
             found = Progress(**json.loads(self.note.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise InputError("out", f"{self.note} is damaged; import into a new folder") from error
-        for what in ("format", "settings", "shards"):
-            if getattr(found, what) != getattr(self.progress, what):
-                now = "other shards" if what == "shards" else "other settings"
-                remedy = "repeat its command or choose another folder"
-                raise InputError("out", f"{self.out} holds an import of {now}; {remedy}")
+        shards, remedy = self.progress.shards, "repeat its command or choose another folder"
+        changed = {name for name, size in shards.items() if found.shards.get(name) != size}
+        if (found.format, found.settings) != (self.progress.format, self.progress.settings):
+            raise InputError("out", f"{self.out} holds an import of other settings; {remedy}")
+        if found.shards.keys() != shards.keys() or changed & {*found.done}:
+            raise InputError("out", f"{self.out} holds an import of other shards; {remedy}")
         self.progress = found
+        if changed:  # one that was damaged and is there again
+            self._remove_images(changed)
+            found.shards = shards
+            self._write_note()
+
+    def _remove_images(self, shards: Collection[str]) -> None:
+        for where, _, files in os.walk(self.out):
+            for name in files:
+                if "@" in name and name.partition("@")[0] in shards:
+                    os.remove(os.path.join(where, name))
 
     def is_done(self, shard: Shard) -> bool:
         """Whether all images of the shard are there."""
@@ -80,8 +95,9 @@ class ImportFolder:
         """Writes an image, whole or not at all; what an earlier process has written stays."""
         self._counts[folder] += 1
         path = os.path.join(self.out, folder, name)
-        if os.path.exists(path):
-            return
+        with suppress(FileNotFoundError):
+            if os.path.getsize(path) == len(content):  # a machine that stopped may have left an empty file
+                return
         if folder not in self._made:
             (self.out / folder).mkdir(parents=True, exist_ok=True)
             self._made.add(folder)

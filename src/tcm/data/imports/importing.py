@@ -43,9 +43,10 @@ def import_shards(
     """
     shards = find_shards([source.expanduser() for source in sources], split)
     reader = archives if shards[0].kind == "tar" else tables
-    chosen = chosen_fields(wanted, reader.fields(shards[0]), shards[0])
+    fields = reader.fields(shards[0])
+    chosen = chosen_fields(wanted, fields, shards[0])
     say(_described(chosen, shards))
-    if shards[0].kind == "tar" and wanted.image is None:
+    if shards[0].kind == "tar" and wanted.image is None and len(fields.images) == 1:
         chosen = chosen._replace(image=None)  # some samples may have a png where the first has a jpg
     settings = {**asdict(wanted), **chosen._asdict()}
     with ImportFolder(out, settings, shards).opened() as folder:

@@ -31,25 +31,27 @@ def fields(shard: Shard) -> Fields:
     """The columns of a shard."""
     with _readable(shard):
         schema = next(_batches(shard, None))[0]
-    features = _features(schema)
-    by_type = {
-        kind: [name for name in schema.names if _type_of(features, name) == kind] for kind in ("Image", "ClassLabel")
-    }
-    labels = [name for name in schema.names if name in LABEL_NAMES and _is_label(schema.field(name).type)]
-    images = [name for name in schema.names if _is_image(schema.field(name).type)]
-    return Fields(schema.names, by_type["Image"] or images, by_type["ClassLabel"] or labels)
+        features = _features(schema)
+        by_type = {
+            kind: [name for name in schema.names if _type_of(features, name) == kind]
+            for kind in ("Image", "ClassLabel")
+        }
+        labels = [column.name for column in schema if column.name in LABEL_NAMES and _is_label(column.type)]
+        images = [column.name for column in schema if _is_image(column.type)]
+        return Fields(schema.names, by_type["Image"] or images, by_type["ClassLabel"] or labels)
 
 
 def records(shard: Shard, chosen: ChosenFields) -> Iterator[tuple[int, ShardRecord]]:
     """The images of a shard in their order, each with the bytes of the shard that are read by then."""
     assert chosen.image is not None
-    columns = [name for name in chosen if name is not None]
+    columns = list(dict.fromkeys(name for name in chosen if name is not None))
     row = 0
     with _readable(shard):
         for schema, batch, done in _batches(shard, columns):
             if batch is None:
                 _require_columns(shard, schema, chosen)
                 continue
+            batch.validate(full=True)  # places in damaged Arrow files may lie outside of the memory
             images, places = _contents(batch.column(chosen.image))
             labels, domains = (_names(schema, batch, name) for name in (chosen.label, chosen.domain))
             for content, place, label, domain in zip(images, places, labels, domains, strict=True):
@@ -68,7 +70,7 @@ def _readable(shard: Shard) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = printable(error).split("\\n")[0]
         raise InputError(f"{shard.shown} cannot be read: {reason}; download or save it again") from error
 
@@ -98,7 +100,7 @@ def _batches(shard: Shard, columns: list[str] | None) -> Iterator[Any]:
             reader = parts = pa.ipc.open_stream(source)
         yield reader.schema, None, 0
         for batch in parts:
-            yield reader.schema, batch, source.tell()
+            yield reader.schema, batch.select(columns), source.tell()
 
 
 def _require_columns(shard: Shard, schema: "pa.Schema", chosen: ChosenFields) -> None:
@@ -109,6 +111,8 @@ def _require_columns(shard: Shard, schema: "pa.Schema", chosen: ChosenFields) ->
     ):
         if name is not None and name not in schema.names:
             raise InputError(f"{shard.shown} has no column {printable(name)}; it has {', '.join(schema.names)}")
+        if name is not None and schema.names.count(name) > 1:
+            raise InputError(f"{shard.shown} has several columns {printable(name)}; rename or remove the others")
         if name is not None and not test(kind := schema.field(name).type):
             raise InputError(f"the column {printable(name)} of {shard.shown} is {kind}; name a column of {wanted}")
 
@@ -125,15 +129,17 @@ def _contents(column: "pa.Array") -> tuple[list[bytes | None], Sequence[str | No
 
 
 def _names(schema: "pa.Schema", batch: "pa.RecordBatch", column: str | None) -> list[str | None]:
-    """The class names of rows. Numbers without names are their own names; -1 says that there is no label."""
+    """The class names of rows. Numbers without names are their own names; -1 and "" say that there is no label."""
     if column is None:
         return [None] * len(batch)
-    names = _features(schema).get(column, {}).get("names") or []
+    noted = _features(schema).get(column, {}).get("names")
+    names = noted if isinstance(noted, list) else []
 
     def name(value: Any) -> str | None:
-        if value is None or value == -1:
+        if value is None or value == -1 or (isinstance(value, str) and not value.strip()):
             return None
-        return names[value] if isinstance(value, int) and 0 <= value < len(names) else str(value)
+        found = names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+        return None if found is None else str(found)
 
     return [name(value) for value in batch.column(column).to_pylist()]
 
@@ -143,9 +149,9 @@ def _features(schema: "pa.Schema") -> dict[str, dict[str, Any]]:
     noted = (schema.metadata or {}).get(b"huggingface")
     try:
         found = json.loads(noted)["info"]["features"] if noted else {}
-    except (ValueError, KeyError, TypeError):
+        return {name: feature for name, feature in found.items() if isinstance(feature, dict)}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return {name: feature for name, feature in found.items() if isinstance(feature, dict)}
 
 
 def _type_of(features: dict[str, dict[str, Any]], column: str) -> str | None:
