@@ -167,3 +167,10 @@ def format_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def format_size(count: float) -> str:
+    """A number of bytes in a suitable unit: 18.9 kB, 0.6 MB, 1.2 GB."""
+    if count < 1e5:
+        return f"{max(count / 1e3, 0.1):.1f} kB"
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"

@@ -1,6 +1,7 @@
 """tcm train METHOD and tcm fit."""
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -127,7 +128,8 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     start = FitConfig()
     if parsed is not None:
         data = parsed["config"].data
-        with suppress(InputError):  # which the command itself will report
+        with suppress(InputError), warnings.catch_warnings():  # the command itself will report both
+            warnings.simplefilter("ignore")
             data = fit_data(data, parsed.get("source"), parsed.get("target"))
         sides = DataConfig(size=data.size, crop=data.crop, shift=data.shift)
         start = replace(FitConfig.for_images(data.is_small), data=sides)
