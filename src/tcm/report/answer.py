@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcm.estimation.known_cases import warnings_measured
 from tcm.report.downloads import FIT, Download, downloads, fit_folder
 from tcm.report.known_accuracy import Known
 from tcm.report.view import RunView
@@ -86,9 +87,21 @@ def _chosen(views: Sequence[RunView]) -> tuple[RunView | None, str]:
 def _warnings(found: PageAnswer) -> list[str]:
     warnings = [found.view.collapse] if found.view.collapse else []
     if found.gain is not None and found.gain < 0:
-        sure = "is" if found.certain else "is probably"
-        warnings.append(f"This model {sure} worse than source only, so adaptation did harm: use the source-only model")
+        warnings.append(_negative_transfer(found))
     return warnings
+
+
+def _negative_transfer(found: PageAnswer) -> str:
+    """The warning that adaptation did harm, as sure as the accuracies are."""
+    assert found.gain is not None, "there is something to warn of"
+    if found.certain:
+        return "This model is worse than source only, so adaptation did harm: use the source-only model"
+    points = f"{-found.gain:.1f} points below source only"
+    if found.known is None or found.known.how != "estimated":
+        return f"This model is {points}, so adaptation probably did not help. The intervals overlap"
+    measured = warnings_measured()
+    known = f"{measured.right} of {measured.warned} such warnings were right on known cases"
+    return f"The estimate of this model is {points}, so adaptation may have done harm: {known}"
 
 
 def _steps(found: PageAnswer, runs: int) -> list[Step]:

@@ -30,7 +30,7 @@ def measured_accuracy(record: Record) -> Known | None:
     right, count = int((record.evaluation.predictions == labels).sum()), int((labels >= 0).sum())
     every = "all" if count == target["images"] else "the"
     labelled = "" if count == target["images"] else "labelled "
-    note = f"Measured on {every} {count:,} {labelled}target images; the 95% interval is that of so many images."
+    note = f"Measured on {every} {count:,} {labelled}target images, with a 95% confidence interval."
     return Known(record.evaluation.accuracy, *wilson_interval(right, count), "measured", note)
 
 
