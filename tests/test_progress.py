@@ -77,7 +77,8 @@ def test_a_long_time_is_in_minutes_or_hours(seconds: float, words: str):
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(0, "0.1 kB"), (18_902, "18.9 kB"), (600_000, "0.6 MB"), (94_300_000, "94.3 MB"), (3e9, "3.0 GB")]
+    ("count", "words"),
+    [(0, "0.1 kB"), (18_902, "18.9 kB"), (600_000, "0.6 MB"), (94_300_000, "94.3 MB"), (3e9, "3.0 GB")],
 )
 def test_a_size_is_in_the_unit_that_suits_it(count: float, words: str):
     assert format_size(count) == words

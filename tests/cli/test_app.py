@@ -30,6 +30,28 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
     assert all(command.example.startswith(f"tcm {name}") for name, command in COMMANDS.items())
 
 
+def test_the_overview_has_one_line_for_each_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    first = next(place for place, line in enumerate(lines) if line.startswith("tcm demo "))
+    commands = lines[first : lines.index("", first)]
+    assert all(line.startswith("tcm ") for line in commands)
+
+
+def test_the_two_folders_of_a_fit_leave_room_for_other_options(capsys: pytest.CaptureFixture[str]):
+    assert main(["fit", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--data.source-dir" not in out
+    assert "--backbone.weights" in out
+    assert main(["fit", "--help-all"]) == 0
+    assert "--data.source-dir" in capsys.readouterr().out
+
+
 def test_help_does_not_wait_for_torch():
     code = "import sys; from tcm.cli.app import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -15,8 +15,8 @@ from support.pages import Page, page_of, summary_of
 from tcm.errors import InputError
 from tcm.estimation.audit import audit_run, draw_sample, note_sample, sample_csv
 from tcm.estimation.estimate import estimate, estimate_run
-from tcm.estimation.known_cases import warnings_measured
 from tcm.estimation.inputs import read_predictions
+from tcm.estimation.known_cases import warnings_measured
 from tcm.report import write_report
 from tcm.report.scores import wilson_interval
 

@@ -197,8 +197,8 @@ def fit_folders(
     page = out / "report" / "index.html"
     if fitted.task is not None or not page.exists():
         page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))
-    summaries = [read_json(run / "evaluation.json") for run in fitted.runs if (run / "evaluation.json").exists()]
-    Console().print(scores_table(summaries))
+    runs = [run for run in fitted.runs if (run / "evaluation.json").exists()]
+    Console().print(scores_table([read_json(run / "evaluation.json") for run in runs], [*map(read_estimate, runs)]))
     for run in dict.fromkeys([fitted.model, *(run for run in fitted.runs if run.name == WITH_MECHANISMS)]):
         print_remarks(run)
     print(f"Chosen without target labels: {fitted.chosen} ({with_options(fitted.reason)})")
