@@ -132,6 +132,10 @@ def test_its_folder_is_taken_wherever_a_run_is(whole: Path, tmp_path: Path, caps
     assert main(["figure", "accuracy", str(whole), "--out", str(tmp_path / "a.png"), "-q"]) == 0
     assert main(["transport", str(whole), "-q", "--device", "cpu"]) == 0
     assert "is finished" in capsys.readouterr().out
+    assert main(["compare", str(whole), "-q"]) == 0
+    compared = capsys.readouterr().out
+    assert "│ erm " in compared
+    assert "│ tcm " in compared
     options = ["--data.benchmark", "digits", "--device", "cpu", "--steps", "1", "--batch", "4", "-q"]
     taken = ["train", "tcm", *options, "--mechanisms", str(whole), "--out", str(tmp_path / "tcm")]
     assert main(taken) == 0
