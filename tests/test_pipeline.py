@@ -144,6 +144,11 @@ def test_its_folder_is_taken_wherever_a_run_is(whole: Path, tmp_path: Path, caps
 def test_other_settings_need_another_folder(whole: Path, capfd: pytest.CaptureFixture[str]):
     assert main(["fit", *OPTIONS, "--seed", "1", "--out", str(whole)]) == 2
     assert "holds a fit with other settings (seed: 0 -> 1)" in capfd.readouterr().err
+    longer = [*OPTIONS, "--steps", "8", "--out", str(whole)]
+    assert main(["fit", *longer]) == 2
+    said = capfd.readouterr().err
+    assert "holds a fit of another length (steps: 4 -> 8): learning rates" in said
+    assert "so it cannot be extended; choose another folder" in said
 
 
 @pytest.mark.parametrize(
