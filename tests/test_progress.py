@@ -43,6 +43,13 @@ def test_a_slow_first_step_does_not_count(capsys: pytest.CaptureFixture[str], cl
         assert capsys.readouterr().err == "erm: 401/4100 steps, 40.0/s, 92 s left\n"
 
 
+def test_the_end_is_said_once(capsys: pytest.CaptureFixture[str], clock: Clock):
+    with ProgressDisplay("erm", 2, unit="step") as show:
+        show.update(1)
+        show.update(2)
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1/2", "2/2"]
+
+
 def test_the_rate_is_that_of_the_last_minute(clock: Clock):
     with ProgressDisplay("erm", 10_000, unit="step") as show:
         done = 0
