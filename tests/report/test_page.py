@@ -72,6 +72,7 @@ def test_unlabelled_run_states_an_estimate(make_run: MakeRun):
     assert f"On {found.cases} known cases the estimate was off by {100 * found.error:.0f} points" in page.text
     assert f"tcm audit {run} --n 100" in page.text
     assert "measured" not in page.text.split("What to do next")[0]
+    assert "95% interval" not in page.text  # that of an estimate contained 90% of the known cases
     for heading in ("Uncertain predictions", "Classes", "Most confident predictions", "Confidence"):
         assert heading in page.text
     assert "Confusion matrix" not in page.text
@@ -170,6 +171,7 @@ def test_the_choice_of_a_fit_is_the_answer_also_if_it_does_harm(tmp_path: Path):
     (fit / "fit.json").write_text(json.dumps({"chosen": "tcm", "reason": "a test says so"}))
     page = Page(write_report([harmful, erm], fit / "report"))
     assert "chosen without target labels: a test says so" in page.text
+    assert "TCM with counterfactuals." in page.text
     assert "This model is worse than source only, so adaptation did harm" in page.text
     assert {"../predictions.csv", "../model.safetensors"} <= set(page.attributes("a", "href"))
     assert f"tcm predict {fit} FOLDER" in page.text

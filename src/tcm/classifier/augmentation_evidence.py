@@ -212,10 +212,8 @@ def _change_evidence(asked: Asked, change: str, classes: Sequence[str]) -> Chang
         return ChangeEvidence(*_numbers(found), True, f"{sentence}, or there are too few of them")
     shares = f"{found.before:.0%} of {found.images} source images, and {found.after:.0%} of the {what}"
     answer = ("mostly keep" if found.lost >= VISIBLE else "keep") if keeps else "do not keep"
-    sentence = (
-        f"{what} {answer} their class: {asked.name} recognises {shares}{f'; {swap}' if swap and not keeps else ''}"
-    )
-    return ChangeEvidence(*_numbers(found), keeps, sentence)
+    sentence = f"{what} {answer} their class: {asked.name} recognises {shares}"
+    return ChangeEvidence(*_numbers(found), keeps, f"{sentence}; {swap}" if swap and not keeps else sentence)
 
 
 def _numbers(found: Recognition) -> tuple[int, float, float, float]:

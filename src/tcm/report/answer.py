@@ -11,6 +11,16 @@ from tcm.report.known_accuracy import Known
 from tcm.report.view import RunView
 from tcm.training.run_folder import read_json
 
+# What the methods that `tcm fit` may choose are, for readers who do not know their names.
+IN_WORDS = {
+    "erm": "Source only: a classifier trained on source images alone",
+    "tcm": "TCM with counterfactuals",
+    "tcm-control": "TCM without counterfactuals",
+}
+FROZEN_IN_WORDS = {
+    "erm": "Source only: a linear classifier on pretrained features",
+    "a2lp": "Label propagation on pretrained features",
+}
 SOURCE_ONLY = ("erm", "frozen-erm")  # the methods that use no target image
 
 
@@ -33,6 +43,13 @@ class PageAnswer:
     warnings: list[str]
     steps: list[Step]
     downloads: list[Download]
+
+    @property
+    def method_in_words(self) -> str:
+        """What the method is; empty for methods that only their users know."""
+        record = self.view.record
+        known = FROZEN_IN_WORDS if record.config["method"].get("frozen") else IN_WORDS
+        return known.get(record.method, "")
 
     @property
     def gain(self) -> float | None:
