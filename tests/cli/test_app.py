@@ -1,5 +1,7 @@
 import dataclasses
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,6 +239,17 @@ def test_completion_knows_commands_methods_and_options(shell: str, capsys: pytes
     words = ("mechanisms", "tcm-release", "check", *options)
     assert [word for word in words if word not in script] == []
     assert "--command." not in script  # an option of `tcm train dann` has no prefix
+    (texts,) = (line for line in script.splitlines() if "COMPLETION_SPEC = " in line)
+    assert re.search(r"\\+n", texts) is None  # a shell takes each line of a text for an option
+
+
+@pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_options_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "tcm.bash").write_text(capsys.readouterr().out)
+    words = "COMP_WORDS=(tcm fit --ste) COMP_CWORD=2 COMP_LINE='tcm fit --ste' COMP_POINT=13"
+    code = f"source {tmp_path}/tcm.bash; {words}; _tyro_tcm; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    assert subprocess.run(["bash", "-c", code], capture_output=True, text=True).stdout.splitlines() == ["--steps"]
 
 
 @pytest.mark.parametrize("words", [["completion"], ["completion", "dos"], ["completion", "bash", "zsh"]])
