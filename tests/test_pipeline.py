@@ -132,6 +132,10 @@ def test_its_folder_is_taken_wherever_a_run_is(whole: Path, tmp_path: Path, caps
     assert main(["figure", "accuracy", str(whole), "--out", str(tmp_path / "a.png"), "-q"]) == 0
     assert main(["transport", str(whole), "-q", "--device", "cpu"]) == 0
     assert "is finished" in capsys.readouterr().out
+    assert main(["compare", str(whole), "-q"]) == 0
+    compared = capsys.readouterr().out
+    assert "│ erm " in compared
+    assert "│ tcm " in compared
     options = ["--data.benchmark", "digits", "--device", "cpu", "--steps", "1", "--batch", "4", "-q"]
     taken = ["train", "tcm", *options, "--mechanisms", str(whole), "--out", str(tmp_path / "tcm")]
     assert main(taken) == 0
@@ -140,6 +144,11 @@ def test_its_folder_is_taken_wherever_a_run_is(whole: Path, tmp_path: Path, caps
 def test_other_settings_need_another_folder(whole: Path, capfd: pytest.CaptureFixture[str]):
     assert main(["fit", *OPTIONS, "--seed", "1", "--out", str(whole)]) == 2
     assert "holds a fit with other settings (seed: 0 -> 1)" in capfd.readouterr().err
+    longer = [*OPTIONS, "--steps", "8", "--out", str(whole)]
+    assert main(["fit", *longer]) == 2
+    said = capfd.readouterr().err
+    assert "holds a fit of another length (steps: 4 -> 8): learning rates" in said
+    assert "so it cannot be extended; choose another folder" in said
 
 
 @pytest.mark.parametrize(
@@ -191,8 +200,34 @@ def test_a_disk_without_room_is_named_before_the_first_step(
 ):
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: preflight.shutil._ntuple_diskusage(10, 9, 1000))
     assert main(["fit", *OPTIONS, "--out", str(tmp_path / "fit")]) == 2
-    assert "error: --out needs" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "error: --out needs" in said
+    assert "but its disk has 1.0 kB free" in said
     assert not (tmp_path / "fit").exists()
+
+
+def test_missing_weights_are_named_before_an_image_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    for name in ("photos", "cliparts"):
+        draw_domain(tmp_path / name, side=80)
+    monkeypatch.setattr("tcm.data.task.open_or_pack", lambda *_, **__: pytest.fail("images were read"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "photos", "cliparts", "--device", "cpu", "--backbone.weights", "gone.safetensors"]) == 2
+    assert capfd.readouterr().err == "error: --backbone.weights gone.safetensors does not exist; check the path\n"
+
+
+def test_a_doubtful_folder_is_reported_in_one_line(tmp_path: Path):
+    """The folders are read three times: for the defaults of the options, for the size of the images, and for good."""
+    for name in ("photos", "cliparts"):
+        draw_domain(tmp_path / name)
+    for number in range(1, 4):
+        (tmp_path / "photos" / "hat" / f"{number}.jpg").unlink()
+    command = [sys.executable, "-m", "tcm", "fit", "photos", "cliparts", "--steps", "0", "--device", "cpu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "UserWarning" not in done.stderr
+    assert done.stderr.count("has only one image for 1 of its 3 classes: hat; add images of them") == 1
 
 
 def test_it_loads_the_images_and_the_mechanisms_once_and_the_report_runs_no_network(

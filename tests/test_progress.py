@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from tcm import progress
-from tcm.progress import ProgressDisplay, format_duration, format_rate
+from tcm.progress import ProgressDisplay, format_duration, format_rate, format_size
 
 
 class Clock:
@@ -43,6 +43,13 @@ def test_a_slow_first_step_does_not_count(capsys: pytest.CaptureFixture[str], cl
         assert capsys.readouterr().err == "erm: 401/4100 steps, 40.0/s, 92 s left\n"
 
 
+def test_the_end_is_said_once(capsys: pytest.CaptureFixture[str], clock: Clock):
+    with ProgressDisplay("erm", 2, unit="step") as show:
+        show.update(1)
+        show.update(2)
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1/2", "2/2"]
+
+
 def test_the_rate_is_that_of_the_last_minute(clock: Clock):
     with ProgressDisplay("erm", 10_000, unit="step") as show:
         done = 0
@@ -74,6 +81,14 @@ def test_a_slow_rate_is_per_minute_or_hour(rate: float, words: str):
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (99, "99 s"), (2700, "45 min"), (12600, "3.5 h")])
 def test_a_long_time_is_in_minutes_or_hours(seconds: float, words: str):
     assert format_duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0.1 kB"), (18_902, "18.9 kB"), (600_000, "0.6 MB"), (94_300_000, "94.3 MB"), (3e9, "3.0 GB")],
+)
+def test_a_size_is_in_the_unit_that_suits_it(count: float, words: str):
+    assert format_size(count) == words
 
 
 @pytest.mark.parametrize("title", ["tcm photos → cliparts", "mechanisms digits source ↔ digits target"])

@@ -62,6 +62,7 @@ class ProgressDisplay:
         self.title = f"{self.stages.place} {title}" if self.stages else title
         self.total, self.unit, self.quiet = total, unit, quiet or (outer is not None and outer.quiet)
         self.done, self.text = done, ""
+        self.said = -1  # what was done at the last plain line
         self.started = self.last_line = time.monotonic()
         self.seen: deque[tuple[float, int]] = deque()  # when so many units were done, over the last RECENT seconds
         self._bar: Progress | None = outer._bar if outer else None
@@ -131,7 +132,7 @@ class ProgressDisplay:
         return f"{format_duration(self.left + self.stages.later)} left in all"
 
     def _line(self) -> None:
-        self.last_line = time.monotonic()
+        self.last_line, self.said = time.monotonic(), self.done
         parts = [f"{self.title}: {self.done}/{self.total} {self.unit}s"]
         if self.left is not None:
             parts += [format_rate(self.rate), f"{format_duration(self.left)} left"]
@@ -152,7 +153,7 @@ class ProgressDisplay:
             self._bar.remove_task(self._task)
         elif self._bar is not None:
             self._bar.stop()
-        elif not self.quiet and kind is None and time.monotonic() - self.started > LINE_EVERY:
+        elif not self.quiet and kind is None and self.said < self.done and time.monotonic() - self.started > LINE_EVERY:
             self._line()
 
 
@@ -167,3 +168,10 @@ def format_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def format_size(count: float) -> str:
+    """A number of bytes in a suitable unit: 18.9 kB, 0.6 MB, 1.2 GB."""
+    if count < 1e5:
+        return f"{max(count / 1e3, 0.1):.1f} kB"
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"

@@ -227,4 +227,4 @@ def test_a_class_with_one_image_is_reported_and_trained_on(world: World, capfd: 
     assert main(world.words("train " + form + use + folders)) == 0
     (said,) = capfd.readouterr().err.splitlines()
     assert said.startswith("warning: the source ")
-    assert said.endswith("/Art has a single image of 1 of its 3 classes: hat; a class should have more")
+    assert said.endswith("/Art has only one image for 1 of its 3 classes: hat; add images of them")

@@ -168,6 +168,7 @@ CASES = (
         ("none of the 1 images", "0 bytes"),
         write("x.jpg", b""),
     ),
+    Case("predict one bad image", "predict {run} {here}/x.jpg", ("/x.jpg cannot be read: ",), write("x.jpg", b"")),
     Case(
         "data gone since",
         "evaluate {here}/out",

@@ -175,5 +175,6 @@ def test_its_folder_stands_for_its_rows_and_runs(alone: Path, tmp_path: Path, ca
     assert main(["figure", "accuracy", str(alone), "--out", str(tmp_path / "accuracy.png"), "-q"]) == 0
     assert main(["figure", "k", str(alone), "--out", str(tmp_path / "k.png"), "-q"]) == 2
     assert "every run has k = 2" in capsys.readouterr().err  # it found the runs of tcm
+    assert main(["figure", "activation", str(alone), "--images", "1", "--out", str(tmp_path / "a.png"), "-q"]) == 0
     assert main(["table", str(tmp_path)]) == 2
     assert "has no results.csv; name the folder of a suite" in capsys.readouterr().err

@@ -65,6 +65,13 @@ def test_mirrored_digits_are_not_recognised(digits: Task):
     assert found.strong.keeps_class  # strong views of small images are gentle
 
 
+@pytest.mark.parametrize(("gentle", "answer"), [(None, "images keep"), (False, "images mostly keep")])
+def test_images_that_lose_a_part_keep_their_class_mostly(digits: Task, gentle: bool | None, answer: str):
+    found = augmentation_evidence(digits, dataclasses.replace(SMALL, gentle=gentle), quiet=True)
+    assert found.strong.keeps_class
+    assert f"{answer} their class" in found.strong.sentence
+
+
 def test_few_handwritten_digits_are_enough():
     images, labels = load_digits(return_X_y=True)
     grey = torch.from_numpy(np.kron(np.reshape(images[:120], (-1, 8, 8)), np.ones((4, 4))) * 15.9).byte()

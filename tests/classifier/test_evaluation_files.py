@@ -59,3 +59,12 @@ def test_no_image_is_shown_twice():
     shown = images_to_show(predictions, labels).tolist()
     assert set(wrong) <= set(shown)
     assert shown[24:26] == [58, 50]  # the most confident mistake first
+
+
+def test_of_confident_predictions_without_labels_all_classes_are_shown_in_turn():
+    guess = torch.tensor([0] * 60 + [1] * 30 + [2] * 10)
+    confidence = torch.linspace(1, 0.5, 100)  # class 0 is the most confident
+    predictions = torch.full((100, 3), 0.0).scatter_(1, guess[:, None], confidence[:, None])
+    shown = images_to_show(predictions, torch.full((100,), -1))[24:].tolist()
+    assert shown[:4] == [0, 60, 1, 61]
+    assert guess[shown].bincount().tolist() == [6, 6]  # the images of class 2 are among the least confident

@@ -1,5 +1,7 @@
 import dataclasses
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +30,28 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
     folded = {"tcm figure NAME" if name.startswith("figure") else f"tcm {name}" for name in COMMANDS}
     assert [name for name in folded if name not in shown[0]] == []
     assert all(command.example.startswith(f"tcm {name}") for name, command in COMMANDS.items())
+
+
+def test_the_overview_has_one_line_for_each_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    first = next(place for place, line in enumerate(lines) if line.startswith("tcm demo "))
+    commands = lines[first : lines.index("", first)]
+    assert all(line.startswith("tcm ") for line in commands)
+
+
+def test_the_two_folders_of_a_fit_leave_room_for_other_options(capsys: pytest.CaptureFixture[str]):
+    assert main(["fit", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--data.source-dir" not in out
+    assert "--backbone.weights" in out
+    assert main(["fit", "--help-all"]) == 0
+    assert "--data.source-dir" in capsys.readouterr().out
 
 
 def test_help_does_not_wait_for_torch():
@@ -215,6 +239,17 @@ def test_completion_knows_commands_methods_and_options(shell: str, capsys: pytes
     words = ("mechanisms", "tcm-release", "check", *options)
     assert [word for word in words if word not in script] == []
     assert "--command." not in script  # an option of `tcm train dann` has no prefix
+    (texts,) = (line for line in script.splitlines() if "COMPLETION_SPEC = " in line)
+    assert re.search(r"\\+n", texts) is None  # a shell takes each line of a text for an option
+
+
+@pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_options_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "tcm.bash").write_text(capsys.readouterr().out)
+    words = "COMP_WORDS=(tcm fit --ste) COMP_CWORD=2 COMP_LINE='tcm fit --ste' COMP_POINT=13"
+    code = f"source {tmp_path}/tcm.bash; {words}; _tyro_tcm; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    assert subprocess.run(["bash", "-c", code], capture_output=True, text=True).stdout.splitlines() == ["--steps"]
 
 
 @pytest.mark.parametrize("words", [["completion"], ["completion", "dos"], ["completion", "bash", "zsh"]])

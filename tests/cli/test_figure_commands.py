@@ -96,7 +96,7 @@ def test_activation_of_three_runs_with_source_images_and_of_images_that_all_get_
 def test_a_figure_of_too_few_runs(runs: Path, capsys: pytest.CaptureFixture[str]):
     assert "no run folder is given; name at least one" in refusal(["figure", "embedding"], capsys)
     words = ["figure", "activation", f"{runs}/dann"]
-    assert "there are 1 runs, but the figure compares them; name two or more" in refusal(words, capsys)
+    assert "the figure compares two runs or more, but was given 1; name others" in refusal(words, capsys)
 
 
 def test_accuracy_and_k(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -59,7 +59,7 @@ def test_few_images_of_a_class(source: Path, target: Path, tmp_path: Path):
     for number in range(3):
         (source / "hat" / f"{number}.png").unlink()
     (said,) = warned(source, target, tmp_path / "cache")
-    assert said == "the source photos has fewer than 4 images of 1 of its 2 classes: hat; add some"
+    assert said == "the source photos has fewer than 4 images for 1 of its 2 classes: hat; add images of them"
 
 
 def test_a_tiny_target(source: Path, tmp_path: Path, make_images: MakeImages):

@@ -95,7 +95,7 @@ def test_target_labels_play_no_part(make_run: MakeRun):
 
 def test_what_cannot_be_compared_is_named(make_run: MakeRun):
     one, other = make_run("one"), make_run("other", images=500)
-    with pytest.raises(InputError, match="needs two runs or more, but 1 is given"):
+    with pytest.raises(InputError, match="needs two runs or more, but was given 1"):
         compare_runs([one])
     with pytest.raises(InputError, match=r"other has other target images or classes than .*one; compare runs"):
         compare_runs([one, other])

@@ -50,3 +50,10 @@ def test_labels_do_not_cover_each_other():
 @pytest.mark.filterwarnings("error")
 def test_a_single_method_can_be_drawn(tmp_path: Path):
     write_figure(tradeoff_figure(found(memory=False, count=1)), tmp_path / "figure.png")
+
+
+@pytest.mark.filterwarnings("error")
+def test_methods_that_took_equally_long_can_be_drawn(tmp_path: Path):
+    both = found(memory=False, count=2)
+    equal = [one._replace(minutes=1 / 60) for one in both.efforts]
+    write_figure(tradeoff_figure(both._replace(efforts=equal)), tmp_path / "figure.png")

@@ -179,6 +179,6 @@ except InputError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
     done = subprocess.run([sys.executable, "-c", code], preexec_fn=tiny_disk, capture_output=True, text=True)
-    assert "out cannot hold the 2.98e-06 GB of the transported images (File too large)" in done.stdout, done.stderr
+    assert "out cannot hold the 3.0 kB of the transported images (File too large)" in done.stdout, done.stderr
     assert "free some space or choose another `out`" in done.stdout
     assert not (tmp_path / "out").exists()

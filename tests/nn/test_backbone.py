@@ -134,7 +134,7 @@ def test_a_misspelt_name_gets_a_hint():
 
 def test_weights_that_cannot_be_downloaded_name_both_remedies(monkeypatch: pytest.MonkeyPatch):
     def offline(*_: object, **__: object) -> None:
-        raise OSError("no network\nat all")
+        raise OSError("no network. Please check\nyour connection")
 
     monkeypatch.setattr(timm, "create_model", offline)
     monkeypatch.setattr(backbone, "require_hub", lambda _: None)

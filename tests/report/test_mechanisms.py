@@ -94,7 +94,7 @@ def test_transported_images_are_read_and_no_network_makes_them(run: Path, monkey
 def test_beside_runs_of_methods(run: Path, make_run: Callable[..., Path]):
     page = page_of(make_run("a"), run, make_run("b", seed=1))
     assert "2 runs of dann" in page.text
-    assert "And 1 run of stage 1" in page.text
+    assert ", and 1 run of stage 1" in page.text
     names = [row[0] for row in page.rows if len(row) == 6 and "steps" in row[0]]
     assert [name.split(", ")[-1] for name in names] == ["a", "b"]
     assert {"#run-1", "#run-3"} <= set(page.attributes("a", "href"))

@@ -16,6 +16,7 @@ from tcm.errors import InputError
 from tcm.estimation.audit import audit_run, draw_sample, note_sample, sample_csv
 from tcm.estimation.estimate import estimate, estimate_run
 from tcm.estimation.inputs import read_predictions
+from tcm.estimation.known_cases import warnings_measured
 from tcm.report import write_report
 from tcm.report.scores import wilson_interval
 
@@ -71,6 +72,7 @@ def test_unlabelled_run_states_an_estimate(make_run: MakeRun):
     assert f"On {found.cases} known cases the estimate was off by {100 * found.error:.0f} points" in page.text
     assert f"tcm audit {run} --n 100" in page.text
     assert "measured" not in page.text.split("What to do next")[0]
+    assert "95% interval" not in page.text  # that of an estimate contained 90% of the known cases
     for heading in ("Uncertain predictions", "Classes", "Most confident predictions", "Confidence"):
         assert heading in page.text
     assert "Confusion matrix" not in page.text
@@ -174,9 +176,47 @@ def test_the_choice_of_a_fit_is_the_answer_also_if_it_does_harm(tmp_path: Path):
     (fit / "fit.json").write_text(json.dumps({"chosen": "tcm", "reason": "a test says so"}))
     page = Page(write_report([harmful, erm], fit / "report"))
     assert "chosen without target labels: a test says so" in page.text
+    assert "TCM with counterfactuals." in page.text
     assert "This model is worse than source only, so adaptation did harm" in page.text
     assert {"../predictions.csv", "../model.safetensors"} <= set(page.attributes("a", "href"))
     assert f"tcm predict {fit} FOLDER" in page.text
+
+
+def test_an_estimate_below_source_only_is_as_sure_as_such_warnings_were(make_run: MakeRun):
+    page = page_of(
+        make_run("dann", labelled=False, skill=1.0), make_run("erm", method="erm", labelled=False, skill=4.0)
+    )
+    assert "adaptation did harm" not in page.text  # the better of the two is the answer
+    fit = make_run("x", labelled=False).parent / "fit"
+    runs = [
+        write_run(fit / name, method=name, labelled=False, skill=skill) for name, skill in (("dann", 2.0), ("erm", 2.2))
+    ]
+    (fit / "fit.json").write_text(json.dumps({"chosen": "dann", "reason": "a test says so"}))
+    text = Page(write_report(runs, fit / "report")).text
+    known = warnings_measured()
+    assert "points below source only, so adaptation may have done harm" in text
+    assert f"{known.right} of {known.warned} such warnings were right on known cases" in text
+    assert "use the source-only model" not in text
+
+
+def test_without_labels_the_table_is_not_explained_by_them(make_run: MakeRun):
+    runs = make_run("dann", labelled=False), make_run("erm", method="erm", labelled=False)
+    text = page_of(*runs).text
+    assert "2,427 labelled images of mnist, 600 images of usps to classify, 10 classes." in text
+    assert "Bold" not in text
+    assert "Mean per class" not in text
+
+
+def test_one_step_has_no_curve_and_leaves_no_choice(make_run: MakeRun):
+    run = make_run("erm", method="erm", steps=50, selection=("snd", "dev"))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps({**row, "step": 1}) + "\n" for row in rows[-2:]))
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "steps": 1}))
+    page = page_of(run, make_run("other", method="dann"))
+    assert "ermseed 0, 1 step" in page.rows[1][0]
+    assert page_of(run).text.count("Learning curves") == 0
+    assert "Which evaluation a rule would have chosen" not in page_of(run).text
 
 
 def test_predictions_are_inside_the_page_or_beside_it(make_run: MakeRun, tmp_path: Path, monkeypatch: Any):
@@ -233,7 +273,7 @@ def test_a_run_that_has_logged_nothing(make_run: MakeRun):
     (run / "environment.json").unlink()
     text = page_of(run).text
     assert "stopped at step 0 of 400" in text
-    assert "Nothing was logged yet." in text
+    assert "Too little was logged for curves yet." in text
     assert "The command was not recorded" in text
 
 

@@ -90,6 +90,27 @@ def test_the_confusion_matrix_fits_a_phone(browser: "Browser", pages: list[Path]
         page.close()
 
 
+def test_long_names_of_a_few_classes_are_whole_on_a_phone(browser: "Browser", tmp_path: Path):
+    run = write_run(tmp_path / "run", classes=("Alarm_Clock", "Backpack", "Bed", "Bike", "Bottle"))
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(write_report([run], tmp_path / "report").as_uri())
+    cut = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.innerText)"
+    assert page.locator(".confusion th, .confusion .turned").evaluate_all(cut) == []
+    page.close()
+
+
+def test_no_line_of_a_command_ends_inside_an_option(browser: "Browser", pages: list[Path]):
+    page = browser.new_page()
+    page.goto(pages[3].as_uri())
+    options = page.locator(".command .option")
+    assert options.count() > 2
+    for width in range(300, 800, 25):
+        page.set_viewport_size({"width": width, "height": 800})
+        lines = options.evaluate_all("parts => parts.map(part => part.getClientRects().length)")
+        assert set(lines) == {1}, width
+    page.close()
+
+
 def test_learning_curves_are_folded(browser: "Browser", pages: list[Path]):
     page = browser.new_page()
     page.goto(pages[0].as_uri())

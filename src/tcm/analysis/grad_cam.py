@@ -58,7 +58,7 @@ def compare_runs(
         if value < least:
             raise InputError(name, f"is {value}; give {least} or more")
     if len(folders) < 2:
-        raise InputError(f"there are {len(folders)} runs, but the figure compares them; name two or more")
+        raise InputError(f"the figure compares two runs or more, but was given {len(folders)}; name others")
     opened = open_side_by_side(folders, device, quiet)
     titles = run_titles(opened.runs, folders)
     guesses = [torch.from_numpy(_evaluation(folder, opened).predictions) for folder in folders]

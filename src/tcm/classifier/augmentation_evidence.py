@@ -46,6 +46,7 @@ KNOWS_WELL = 0.9  # accuracy from which on no other classifier is asked
 # loses some of it on photographs too: up to 0.43 on Office-Home, where it recognises less than a third of the images.
 MOST_LOST, MOST_LOST_IF_KNOWN = 0.5, 0.25
 KNOWN = 0.7  # accuracy from which on the smaller limit holds
+VISIBLE = 0.1  # loss from which on images only "mostly" keep their class
 SWAPPED = 0.5  # share of a class that turns into one other class
 CHANGES = ("mirrored", "strong")
 
@@ -210,9 +211,9 @@ def _change_evidence(asked: Asked, change: str, classes: Sequence[str]) -> Chang
         sentence = f"whether {what} keep their class cannot be said: {asked.name} does not recognise the source images"
         return ChangeEvidence(*_numbers(found), True, f"{sentence}, or there are too few of them")
     shares = f"{found.before:.0%} of {found.images} source images, and {found.after:.0%} of the {what}"
-    answer = "keep their class" if keeps else "do not keep their class"
-    sentence = f"{what} {answer}: {asked.name} recognises {shares}{f'; {swap}' if swap and not keeps else ''}"
-    return ChangeEvidence(*_numbers(found), keeps, sentence)
+    answer = ("mostly keep" if found.lost >= VISIBLE else "keep") if keeps else "do not keep"
+    sentence = f"{what} {answer} their class: {asked.name} recognises {shares}"
+    return ChangeEvidence(*_numbers(found), keeps, f"{sentence}; {swap}" if swap and not keeps else sentence)
 
 
 def _numbers(found: Recognition) -> tuple[int, float, float, float]:

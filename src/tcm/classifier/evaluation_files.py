@@ -127,13 +127,23 @@ def source_arrays(predictions: TaskPredictions, task: Task, held_out: Tensor | N
 
 def images_to_show(on_target: Tensor, labels: Tensor) -> Tensor:
     """Indices of the images of a report's galleries: the least confident predictions, and half as many most confident
-    ones; where there are labels, the most confident mistakes in place of these."""
+    ones, of all classes in turn; where there are labels, the most confident mistakes in place of these."""
     confidence, guess = on_target.max(dim=1)
     order = confidence.argsort()
     doubtful, rest = order[:SHOWN], order[SHOWN:].flip(0)
     if bool((labels >= 0).any()):
         rest = rest[((guess != labels) & (labels >= 0))[rest]]
+    else:
+        rest = rest[places_in_class(guess[rest]).argsort(stable=True)]
     return torch.cat([doubtful, rest[: SHOWN // 2]])
+
+
+def places_in_class(guess: Tensor) -> Tensor:
+    """How many elements before each have its class [m]: 0 for the first of every class."""
+    grouped = guess.argsort(stable=True)
+    counts = guess.bincount()
+    starts = (counts.cumsum(0) - counts)[guess[grouped]]
+    return torch.empty_like(guess).index_copy_(0, grouped, torch.arange(len(guess)) - starts)
 
 
 def thumbnails(store: ImageStore, indices: Tensor) -> np.ndarray:

@@ -48,8 +48,8 @@ def predict_folder(
                 good.append(path)
                 yield found
         if not good:
-            reason = bad[0][1]
-            raise InputError(f"none of the {len(bad)} images in {printable(images)} can be read; the first: {reason}")
+            found = f"none of the {len(bad)} images in {printable(images)} can be read; the first: {bad[0][1]}"
+            raise InputError(found if images != files[0] else f"{printable(images)} cannot be read: {bad[0][1]}")
 
     found = classifier.probabilities(readable(), fast=fast)
     return Predicted(good, classifier.classes, found), bad

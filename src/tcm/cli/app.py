@@ -18,26 +18,24 @@ HELP = ("-h", "--help", "--help-all")
 SHELLS = ("bash", "zsh", "fish")
 FOLDERS = "--data.source-dir photos --data.target-dir cliparts"
 COMMANDS = {
-    "demo": Command(
-        "Compare four methods on the built-in digits, in a few minutes on a CPU.", "tcm demo", "tcm.cli.demo:demo"
-    ),
+    "demo": Command("Compare four methods on the built-in digits, in minutes.", "tcm demo", "tcm.cli.demo:demo"),
     "data check": Command(
         "Read every image of a data set and report all problems.",
         "tcm data check office-home",
         "tcm.cli.data:check_data",
     ),
     "data import": Command(
-        "Write the images of Hugging Face datasets or WebDataset shards into a folder.",
+        "Write Hugging Face or WebDataset shards as a folder of images.",
         "tcm data import photos-parquet --out photos",
         "tcm.cli.data:import_data",
     ),
     "data pack": Command(
-        "Decode and resize the images once, so that training starts faster.",
+        "Decode and resize images once, so that training starts faster.",
         "tcm data pack --data.root office-home --data.source Art --data.target Clipart",
         "tcm.cli.data:pack_data",
     ),
     "fit": Command(
-        "From two folders to a classifier, its predictions and a report, in one command.",
+        "From two folders to a classifier, predictions and a report.",
         "tcm fit photos cliparts",
         "tcm.cli.train:fit_command",
         adaptive=True,
@@ -49,7 +47,7 @@ COMMANDS = {
         adaptive=True,
     ),
     "mechanisms": Command(
-        "Stage 1: train k mechanisms that transport images between the domains.",
+        "Stage 1: train mechanisms that transport images.",
         f"tcm mechanisms {FOLDERS} --k 4 --out runs/mechanisms",
         "tcm.cli.mechanisms:mechanisms_command",
         adaptive=True,
@@ -71,41 +69,43 @@ COMMANDS = {
         adaptive=True,
     ),
     "table": Command(
-        "Print results like the paper's tables, with the paper's numbers beside ours.",
+        "Print results as the paper's tables do, beside its numbers.",
         "tcm table results.csv --benchmark Office-Home --format markdown",
         "tcm.cli.bench:table",
     ),
     "cost": Command(
-        "Count the multiply-adds and parameters of every method, beside the paper's.",
+        "Count the multiply-adds and parameters of every method.",
         "tcm cost --backbone.name resnet50 --classes 65 --k 4",
         "tcm.cli.runs:cost",
     ),
     "evaluate": Command("Evaluate a finished run again.", "tcm evaluate runs/a2c", "tcm.cli.runs:evaluate"),
     "predict": Command(
-        "Classify a folder of images.", "tcm predict runs/a2c new-images --csv out.csv", "tcm.cli.runs:predict"
+        "Classify an image or a folder of images.",
+        "tcm predict runs/a2c new-images --csv out.csv",
+        "tcm.cli.runs:predict",
     ),
     "estimate": Command(
-        "Estimate the target accuracy of finished runs without target labels.",
+        "Estimate the accuracy of runs without target labels.",
         "tcm estimate runs/a2c",
         "tcm.cli.estimate:estimate",
     ),
     "audit": Command(
-        "Label a random sample of target images on a local page: accuracy with an exact interval.",
+        "Measure the accuracy on a random sample that you label.",
         "tcm audit runs/a2c --n 100",
         "tcm.cli.estimate:audit",
     ),
     "compare": Command(
-        "Rank runs on the same data without target labels, and warn of negative transfer and collapse.",
+        "Rank runs on the same data without target labels.",
         "tcm compare runs/erm runs/dann runs/tcm",
         "tcm.cli.compare:compare",
     ),
     "app": Command(
-        "Serve a page that shows what runs make of images, with labels for audits, and a JSON API.",
+        "Serve a page about runs in the browser, and a JSON API.",
         "tcm app runs/erm runs/a2c --port 8000",
         "tcm.cli.serve:app",
     ),
     "export": Command(
-        "Write a model as ONNX, as a .pt2 file or for the Hugging Face Hub, and check it.",
+        "Write a model as ONNX, as .pt2 or for the Hugging Face Hub.",
         "tcm export runs/a2c --format onnx --out a2c.onnx",
         "tcm.cli.export:export",
     ),

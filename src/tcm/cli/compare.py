@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tcm.cli.arguments import Quiet, Runs
+from tcm.cli.folders import compared_runs
 from tcm.errors import printable
 from tcm.estimation.compare import Comparison, compare_runs
 
@@ -20,9 +21,11 @@ def compare(runs: Runs, quiet: Quiet = False) -> int:
     with its regret on known cases: the accuracy of the best run minus that of the chosen one.
 
     Args:
-        runs: Folders of two or more finished runs of tcm train or tcm fit, on the same data.
+        runs: Folders of two or more finished runs of tcm train or tcm fit, on the same data; or one of tcm fit alone,
+            for all its runs.
         quiet: Print only the ranking.
     """
+    runs = compared_runs(runs)
     found, console = compare_runs(runs), Console(markup=False)
     names = run_names(runs)
     console.print(ranking(found, names))
@@ -47,7 +50,7 @@ def ranking(found: Comparison, names: dict[Path, str]) -> Table:
     known = found.scores[found.ranked_by]
     cost = f"regret {100 * known.regret:.1f} points on {known.tasks} known tasks, {100 * known.worst:.1f} at worst"
     table = Table(title=f"ranked by {found.ranked_by}\n{cost}", title_style="bold")
-    for heading in ("", "run", "method", found.ranked_by, "estimate", "interval", "classes used"):
+    for heading in ("", "run", "method", "score", "estimate", "interval", "classes used"):
         table.add_column(heading, justify="left" if heading in ("run", "method") else "right")
     for place, each in enumerate(found.runs, start=1):
         low, high = 100 * each.estimate.low, 100 * each.estimate.high

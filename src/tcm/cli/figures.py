@@ -22,7 +22,7 @@ from tcm.figures.tradeoff import tradeoff_figure
 from tcm.mechanisms.gallery import run_galleries
 from tcm.results.store import read_rows
 from tcm.training.device import Device
-from tcm.training.run_folder import chosen_run, mechanisms_run
+from tcm.training.run_folder import mechanisms_run
 
 
 def write(draw: Callable[[], Figure], out: Path, quiet: bool) -> int:
@@ -58,12 +58,12 @@ def embedding(runs: Runs, out: Output = Path("embedding.png"), device: Device = 
     All runs get the same images: at most 750 of each domain, of the first 15 classes.
 
     Args:
-        runs: Folders of finished runs of tcm train or tcm fit, on the same data.
+        runs: Folders of finished runs of tcm train or tcm fit, on the same data, or of a suite.
         out: File to write the figure to: png, svg or pdf.
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
-    found = list(map(chosen_run, runs))
+    found = classifiers_below(runs)
     return write(lambda: embedding_figure(embed_runs(found, device, quiet)), out, quiet)
 
 
@@ -82,7 +82,7 @@ def activation(
     runs disagree. For a run that uses counterfactuals, it also shows the maps of each counterfactual.
 
     Args:
-        runs: Folders of two or more finished runs of tcm train or tcm fit, on the same data.
+        runs: Folders of two or more finished runs of tcm train or tcm fit, on the same data, or of a suite.
         out: File to write the figure to: png, svg or pdf.
         images: Number of target images.
         source_images: Number of source images, above the target images. They have the same classes if possible.
@@ -90,7 +90,7 @@ def activation(
         device: Device to compute on; auto: the GPU if there is one.
         quiet: Print nothing.
     """
-    found = list(map(chosen_run, runs))
+    found = classifiers_below(runs)
 
     def draw() -> Figure:
         return activation_figure(compare_runs(found, images, device, quiet, sources=source_images, shown=show))

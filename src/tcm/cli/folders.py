@@ -22,6 +22,13 @@ def runs_below(folder: Path) -> list[Path]:
     return [chosen, *others, *([folder / STAGE_ONE] if fit.plan.has_stage_one else [])]
 
 
+def compared_runs(folders: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The runs to compare: a fit stands for its chosen run, but alone for all its runs of stage 2."""
+    if len(folders) != 1 or not FitFolder(folders[0]).exists:
+        return folders
+    return tuple(run for run in runs_below(folders[0]) if run.name != STAGE_ONE)
+
+
 def classifiers_below(folders: Sequence[Path], method: str | None = None) -> list[Path]:
     """The runs of stage 2 in these folders: of a run itself, of a fit the chosen one, of a suite all that are finished.
 

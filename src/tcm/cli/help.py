@@ -19,8 +19,8 @@ COLUMN = 26  # where the text of an option starts
 # The options that matter, the most important first: the short help of a command has the first of those that it knows.
 MATTER = (
     *("out", "data.source-dir", "data.target-dir", "root", "tasks", "methods", "compare", "frozen", "n", "csv"),
-    *("probabilities", "steps", "k", "seeds", "batch", "seed", "mechanisms", "data.size", "backbone.name"),
-    *("backbone.weights", "device", "quiet"),
+    *("probabilities", "steps", "k", "seeds", "batch", "seed", "mechanisms", "backbone.weights", "backbone.name"),
+    *("data.size", "device", "quiet"),
 )
 GROUPS = {
     "train": "Train one method; tcm train --help lists the methods.",
@@ -50,8 +50,9 @@ def print_overview(commands: Mapping[str, Command]) -> None:
     title = "tcm trains an image classifier for images without labels, from labelled images of another domain."
     lines = [*map(Text, textwrap.wrap(title, width())), Text(), *(Text(f"  {example}") for example in FIRST), Text()]
     lines += listed(rows)
-    lines += [Text(), Text("tcm help COMMAND explains a command; --help-all after it explains every option.")]
-    lines.append(Text("tcm --version prints the version; tcm completion SHELL prints a script for bash, zsh or fish."))
+    more = "tcm help COMMAND explains a command; --help-all after it explains every option."
+    others = "tcm --version prints the version; tcm completion SHELL prints a script for bash, zsh or fish."
+    lines += [Text(), *map(Text, textwrap.wrap(more, width())), *map(Text, textwrap.wrap(others, width()))]
     show(lines)
 
 
@@ -97,7 +98,8 @@ def print_command_help(name: str, example: str, about: str, groups: "Sequence[Gr
         for group in named:
             lines += section(group.title, group.about, group.options)
         return show(lines)
-    shown = important(every)
+    placed = {f"data.{argument.name.lower()}-dir" for argument in arguments}  # SOURCE in place of --data.source-dir
+    shown = important([option for option in every if option.field not in placed])
     lines += section("options", "", [option._replace(text=brief(option.text)) for option in shown])
     if (more := len(every) - len(shown)) or any(brief(option.text) != option.text for option in shown):
         count = f"{more} more options" if more > 1 else "one more option"

@@ -80,8 +80,18 @@ def print_completion(
     """Prints the completion script of a shell for these commands, some of which are groups of commands."""
     commands = {name: group(found) if isinstance(found, Mapping) else found for name, found in functions.items()}
     options = ["--tyro-print-completion", shell]
-    with contextlib.suppress(SystemExit):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         run_tyro(subcommands(commands), prog="tcm", args=options)
+    for line in printed.getvalue().splitlines():
+        print(with_short_texts(line))
+
+
+def with_short_texts(line: str) -> str:
+    """A line of a completion script; the line of all options without ends of lines, which shells take for options."""
+    if not line.lstrip().startswith("COMPLETION_SPEC = "):
+        return line
+    return re.sub(r"\\+n", " ", line).replace(" (default: None)", "")
 
 
 def subcommands(functions: Mapping[str, Callable[..., Any]]) -> Any:

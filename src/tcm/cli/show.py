@@ -11,6 +11,7 @@ from tcm.classifier.selection import collapse_warning
 from tcm.cli.app import with_options
 from tcm.config import from_json
 from tcm.errors import InputError, printable
+from tcm.estimation.estimate import Estimate
 from tcm.mechanisms.judgement import Judgement, remarks
 from tcm.methods.tcm.head_diagnostics import head_metrics, head_remarks
 from tcm.training.files import can_be_replaced
@@ -18,8 +19,13 @@ from tcm.training.run_folder import Run, read_json
 from tcm.training.tracking import FOLDER, TrackerName
 
 
-def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """One row per run: its accuracies, also on each of several sources, the selection rule and the time."""
+def scores_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Estimate | None] = ()) -> Table:
+    """One row per run: its accuracies, also on each of several sources, the selection rule and the time.
+
+    With `estimates`, one for each run, a target without labels has these instead of accuracies.
+    """
+    if any(estimates) and all(summary["target"]["accuracy"] is None for summary in summaries):
+        return estimates_table(summaries, estimates)
     source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
     table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
     domains = [domain["name"] for domain in summaries[0]["source"].get("domains", [])]
@@ -32,6 +38,19 @@ def scores_table(summaries: Sequence[dict[str, Any]]) -> Table:
         sources = [summary["source"], *summary["source"].get("domains", [])]
         cells += [f"{100 * source['accuracy']:.1f} %" for source in sources]
         table.add_row(summary["method"], *cells, summary["selection"], f"{summary['seconds']:.0f} s")
+    return table
+
+
+def estimates_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Estimate | None]) -> Table:
+    """One row per run on a target without labels: its estimated accuracy, the source accuracy and the time."""
+    source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
+    table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
+    table.add_column("method")
+    for heading in ("estimated target accuracy", "source accuracy", "time"):
+        table.add_column(heading, justify="right")
+    for summary, found in zip(summaries, estimates, strict=True):
+        cells = [found.in_short if found else "–", f"{100 * summary['source']['accuracy']:.1f} %"]
+        table.add_row(summary["method"], *cells, f"{summary['seconds']:.0f} s")
     return table
 
 

@@ -1,6 +1,7 @@
 """tcm train METHOD and tcm fit."""
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -127,7 +128,8 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
     start = FitConfig()
     if parsed is not None:
         data = parsed["config"].data
-        with suppress(InputError):  # which the command itself will report
+        with suppress(InputError), warnings.catch_warnings():  # the command itself will report both
+            warnings.simplefilter("ignore")
             data = fit_data(data, parsed.get("source"), parsed.get("target"))
         sides = DataConfig(size=data.size, crop=data.crop, shift=data.shift)
         start = replace(FitConfig.for_images(data.is_small), data=sides)
@@ -195,8 +197,9 @@ def fit_folders(
     page = out / "report" / "index.html"
     if fitted.task is not None or not page.exists():
         page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))
-    summaries = [read_json(run / "evaluation.json") for run in fitted.runs if (run / "evaluation.json").exists()]
-    Console(markup=False).print(scores_table(summaries))
+    runs = [run for run in fitted.runs if (run / "evaluation.json").exists()]
+    estimates = [read_estimate(run) for run in runs]
+    Console(markup=False).print(scores_table([read_json(run / "evaluation.json") for run in runs], estimates))
     for run in dict.fromkeys([fitted.model, *(run for run in fitted.runs if run.name == WITH_MECHANISMS)]):
         print_remarks(run)
     print(f"Chosen without target labels: {fitted.chosen} ({with_options(fitted.reason)})")

@@ -96,8 +96,8 @@ def match_classes(source: Listing, target: Listing) -> tuple[Domain, Domain]:
     counts = source.class_counts
     alone = [name for name in classes if counts[name] == 1]
     if alone:
-        found = f"has a single image of {len(alone)} of its {len(classes)} classes: {joined_names(alone)}"
-        warnings.warn(f"the source {source.place} {found}; a class should have more", UserWarning, stacklevel=3)
+        found = f"has only one image for {len(alone)} of its {len(classes)} classes: {joined_names(alone)}"
+        warnings.warn(f"the source {source.place} {found}; add images of them", UserWarning, stacklevel=3)
     own_names = {name: found[0] for name in target.classes if len(found := same_name(name, classes)) == 1}
     unknown = [name for name in target.classes if name not in own_names]
     missing = [name for name in classes if name not in own_names.values()]

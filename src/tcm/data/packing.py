@@ -34,6 +34,7 @@ from tcm.data.store import (
 )
 from tcm.data.unfinished import PackedFile, UnfinishedStore
 from tcm.errors import InputError, printable
+from tcm.progress import format_size
 
 TOGETHER = 2**20  # bytes of pixels that a thread makes before it hands them over
 SAMPLE = 10  # files that are looked for in a store before all are
@@ -163,7 +164,7 @@ def _is_readable(root: Path, path: str) -> bool:
 def _warn_if_full(cache: Path, needed: int) -> None:
     free = shutil.disk_usage(cache).free
     if needed > free:
-        found = f"the packed images take {needed / 1e9:.1f} GB, but {printable(cache)} has {free / 1e9:.1f} GB left"
+        found = f"the packed images take {format_size(needed)}, but {printable(cache)} has {format_size(free)} left"
         warnings.warn(f"{found}; free some space or set `data.cache`", UserWarning, stacklevel=4)
 
 

@@ -37,8 +37,8 @@ def few_of_a_class(source: ImageStore) -> str:
     few = [name for label, name in enumerate(source.classes) if 1 < counts[label] < FEW]
     if not few:
         return ""
-    found = f"has fewer than {FEW} images of {len(few)} of its {len(source.classes)} classes: {joined_names(few)}"
-    return f"the source {printable(source.name)} {found}; add some"
+    found = f"has fewer than {FEW} images for {len(few)} of its {len(source.classes)} classes: {joined_names(few)}"
+    return f"the source {printable(source.name)} {found}; add images of them"
 
 
 def tiny_target(source: ImageStore, target: ImageStore) -> str:

@@ -50,7 +50,7 @@ class Comparison:
 def compare_runs(runs: Sequence[Path]) -> Comparison:
     """Ranks finished runs on the same data by the score that was most reliable on known cases."""
     if len(runs) < 2:
-        raise InputError(f"a comparison needs two runs or more, but {len(runs)} is given; name others on the same data")
+        raise InputError(f"a comparison needs two runs or more, but was given {len(runs)}; name runs on the same data")
     read = [read_predictions(run) for run in runs]
     for run, other in zip(runs[1:], read[1:], strict=True):
         if not read[0].same_data(other):

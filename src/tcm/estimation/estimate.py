@@ -63,9 +63,13 @@ class Estimate:
     @property
     def sentence(self) -> str:
         """The estimate in words: 72 % ± 9; on 40 known cases it was off by 6 on average."""
+        return f"{self.in_short}; on {self.cases} known cases it was off by {100 * self.error:.0f} on average"
+
+    @property
+    def in_short(self) -> str:
+        """The estimate with its interval: 72 % ± 9."""
         points = 100 * max(self.high - self.accuracy, self.accuracy - self.low)
-        known = f"on {self.cases} known cases it was off by {100 * self.error:.0f} on average"
-        return f"{100 * self.accuracy:.0f} % ± {points:.0f}; {known}"
+        return f"{100 * self.accuracy:.0f} % ± {points:.0f}"
 
     @property
     def remark(self) -> str:

@@ -43,6 +43,8 @@ def _draw(figure: Figure, axes: Axes, efforts: Sequence[Effort], along: Sequence
     heights = [one.accuracy.mean for one in efforts]
     errors = [one.accuracy.deviation or 0.0 for one in efforts]
     style = {"fmt": "o", "color": PALETTE[0], "ecolor": INK, "elinewidth": 0.7, "markersize": _POINT}
+    if min(along) == max(along) > 0:
+        axes.set_xlim(along[0] / 2, along[0] * 2)  # equal values span no axis
     axes.errorbar(along, heights, yerr=errors, **style)
     axes.margins(x=0.2, y=0.1)
     figure.draw_without_rendering()  # labels are placed by their distances on the page

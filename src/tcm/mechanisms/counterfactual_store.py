@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tcm.data.store import ImageStore
 from tcm.errors import InputError, printable
+from tcm.progress import format_size
 from tcm.training.fence import Fence
 from tcm.training.files import holds_files, make_folder, write_atomically
 from tcm.training.processes import ALONE, Processes
@@ -175,8 +176,8 @@ class CounterfactualWriter:
             self.close()
             if not self.done:  # free the space that was reserved in vain
                 shutil.rmtree(self.folder, ignore_errors=True)
-            needed = sum(kind.itemsize * math.prod(shape) for kind, shape in self.index.arrays.values()) / 1e9
-            found = f"{printable(self.folder)} cannot hold the {needed:.3g} GB of the transported images"
+            needed = sum(kind.itemsize * math.prod(shape) for kind, shape in self.index.arrays.values())
+            found = f"{printable(self.folder)} cannot hold the {format_size(needed)} of the transported images"
             raise InputError(f"{found} ({error.strerror}); free some space or choose another `out`") from error
         if any(column.is_new for column in self._columns):
             self.done = 0

@@ -210,7 +210,7 @@ def _timm_network(name: str, download: bool) -> nn.Module:
     except (OSError, RuntimeError, ValueError) as error:
         if not download:
             raise
-        raise _not_downloaded(name, str(error).splitlines()[0][:120]) from error
+        raise _not_downloaded(name, str(error).split(". ")[0].splitlines()[0][:120]) from error
 
 
 def require_hub(name: str) -> None:

@@ -13,7 +13,7 @@ from tcm.training.device import Device, Precision
 
 @dataclass(frozen=True, kw_only=True)
 class StageOne:
-    """Stage 1, the mechanisms. It is used only if `k` is more than 0."""
+    """Stage 1, the mechanisms. It is used only if k is more than 0."""
 
     steps: int | None = None
     """Training steps of stage 1. Default: small images 250, photographs 100 epochs, from 2000 to 50000."""
@@ -29,7 +29,7 @@ class FitConfig:
     data: DataConfig = field(default_factory=DataConfig)
     steps: int | None = None
     """Training steps of each method. Default: small images 20 epochs, from 600 to 6000; photographs 30 epochs, from
-    1000 to 10000; 1 with `frozen`."""
+    1000 to 10000; 1 if frozen."""
     k: int | Literal["auto"] | None = None
     """Number of mechanisms of stage 1; 0: no stage 1. auto: start with 8 and drop those that are unused. Default: 4 for
     small images. Photographs 0: there counterfactuals have not helped so far, and stage 1 takes most of the time."""
@@ -41,7 +41,7 @@ class FitConfig:
     seed: int = 0
     """Seed of all random choices."""
     batch: int | None = None
-    """Images of each domain in a step. Default: 32, or fewer if a domain has fewer."""
+    """Images of each domain in a step. Default: 32 at most."""
     held_out: float | None = None
     """Share of the source images of each class that training does not see, so that accuracy can be estimated. Default:
     0.1, or 0.2 with fewer than 1000 source images."""

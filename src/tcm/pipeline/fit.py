@@ -26,7 +26,7 @@ from tcm.pipeline.plan import (
     mechanisms_config,
     train_config,
 )
-from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight
+from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight, require_network
 from tcm.progress import StageProgress, format_duration
 from tcm.training.tracking import TrackerName, require_tracker
 
@@ -79,6 +79,8 @@ def fit_pipeline(
     if folder.chosen:
         write_predictions(out / PREDICTIONS, out / folder.chosen, probabilities)
         return Fit(out, folder.plan, folder.chosen, folder.content()["reason"], None, None)
+    if not folder.exists:
+        require_network(config)
     task = load_task(config.data, quiet)
     plan = folder.plan if folder.exists else make_plan(config, task)
     say(described(plan, task))

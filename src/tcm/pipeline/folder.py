@@ -15,7 +15,7 @@ from tcm.data.task import DataConfig
 from tcm.errors import InputError
 from tcm.pipeline.plan import Plan
 from tcm.training.files import holds_files, make_folder, write_atomically
-from tcm.training.run_folder import FIT_FILE, WRITTEN_BY, is_changeable, read_json, require_format
+from tcm.training.run_folder import FIT_FILE, NOT_EXTENDED, WRITTEN_BY, is_changeable, read_json, require_format
 
 
 class FitFolder:
@@ -54,6 +54,9 @@ class FitFolder:
         """An error unless the fit was started with these settings; those that change no result may differ."""
         found = differences(self.content()["config"], given)
         changed = [line for line in found if not is_changeable(line.split(": ")[0])]
+        if {line.split(": ")[0] for line in changed} in ({"steps"}, {"mechanisms.steps"}):
+            reason = f"{self.folder} holds a fit of another length ({changed[0]}): {NOT_EXTENDED}"
+            raise InputError("out", f"{reason}; choose another folder, or repeat its options")
         if changed:
             reason = f"{self.folder} holds a fit with other settings ({'; '.join(changed)})"
             raise InputError("out", f"{reason}; repeat its options or choose another folder")

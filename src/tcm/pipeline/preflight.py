@@ -19,13 +19,13 @@ from tcm.nn.backbone import Backbone
 from tcm.pipeline.config import FitConfig, StageOne
 from tcm.pipeline.plan import SOURCE_ONLY, STAGE_ONE, Plan, mechanisms_config, train_config
 from tcm.pipeline.probe import counted_bytes, seconds_of_step, seconds_of_transport, time_of
+from tcm.progress import format_size
 from tcm.training.device import Compute, free_memory, make_fabric
 from tcm.training.loop import LESS_MEMORY
 from tcm.training.run_config import open_stream
 from tcm.training.run_folder import Run
 
 EVALUATIONS = 10  # of a run
-GIGABYTE = 1e9
 
 
 class TimeEstimate(NamedTuple):
@@ -45,6 +45,11 @@ class StageCost(NamedTuple):
 
     seconds: float
     bytes: float
+
+
+def require_network(config: FitConfig) -> None:
+    """An error if the backbone or its pretrained weights cannot be had. It needs no images, so it comes first."""
+    config.backbone.resolved(config.data.is_small).build()
 
 
 @explain_out_of_memory("a training step", LESS_MEMORY)
@@ -157,8 +162,8 @@ def require_disk(out: Path, needed: float) -> None:
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
-        found = f"needs {needed / GIGABYTE:.1f} GB, but its disk has {free / GIGABYTE:.1f} GB free"
-        raise InputError("out", f"{found}; free some, choose another folder, or give a smaller `k` or `data.size`")
+        found = f"needs {format_size(needed)}, but its disk has {format_size(free)} free"
+        raise InputError("out", f"{found}; free some space or choose a folder on another disk")
 
 
 @contextmanager

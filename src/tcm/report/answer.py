@@ -5,11 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcm.estimation.known_cases import warnings_measured
 from tcm.report.downloads import FIT, Download, downloads, fit_folder
 from tcm.report.known_accuracy import Known
 from tcm.report.view import RunView
 from tcm.training.run_folder import read_json
 
+# What the methods that `tcm fit` may choose are, for readers who do not know their names.
+IN_WORDS = {
+    "erm": "Source only: a classifier trained on source images alone",
+    "tcm": "TCM with counterfactuals",
+    "tcm-control": "TCM without counterfactuals",
+}
+FROZEN_IN_WORDS = {
+    "erm": "Source only: a linear classifier on pretrained features",
+    "a2lp": "Label propagation on pretrained features",
+}
 SOURCE_ONLY = ("erm", "frozen-erm")  # the methods that use no target image
 
 
@@ -32,6 +43,13 @@ class PageAnswer:
     warnings: list[str]
     steps: list[Step]
     downloads: list[Download]
+
+    @property
+    def method_in_words(self) -> str:
+        """What the method is; empty for methods that only their users know."""
+        record = self.view.record
+        known = FROZEN_IN_WORDS if record.config["method"].get("frozen") else IN_WORDS
+        return known.get(record.method, "")
 
     @property
     def gain(self) -> float | None:
@@ -86,9 +104,21 @@ def _chosen(views: Sequence[RunView]) -> tuple[RunView | None, str]:
 def _warnings(found: PageAnswer) -> list[str]:
     warnings = [found.view.collapse] if found.view.collapse else []
     if found.gain is not None and found.gain < 0:
-        sure = "is" if found.certain else "is probably"
-        warnings.append(f"This model {sure} worse than source only, so adaptation did harm: use the source-only model")
+        warnings.append(_negative_transfer(found))
     return warnings
+
+
+def _negative_transfer(found: PageAnswer) -> str:
+    """The warning that adaptation did harm, as sure as the accuracies are."""
+    assert found.gain is not None, "there is something to warn of"
+    if found.certain:
+        return "This model is worse than source only, so adaptation did harm: use the source-only model"
+    points = f"{-found.gain:.1f} points below source only"
+    if found.known is None or found.known.how != "estimated":
+        return f"This model is {points}, so adaptation probably did not help. The intervals overlap"
+    measured = warnings_measured()
+    known = f"{measured.right} of {measured.warned} such warnings were right on known cases"
+    return f"The estimate of this model is {points}, so adaptation may have done harm: {known}"
 
 
 def _steps(found: PageAnswer, runs: int) -> list[Step]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tcm.analysis.run_record import Evaluation, Record
+from tcm.progress import format_size
 
 EMBEDDED = 300_000  # bytes of predictions that the page may hold
 PREDICTIONS, MODEL, FIT = "predictions.csv", "model.safetensors", "fit.json"
@@ -67,8 +68,4 @@ def _link(text: str, file: Path, out: Path) -> Download:
         address = quote(Path(os.path.relpath(file.resolve(), out.resolve())).as_posix())
     except ValueError:  # another drive of Windows
         address = file.resolve().as_uri()
-    return Download(text, address, file.name, _size(file.stat().st_size))
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{max(count / 1e3, 0.1):.1f} kB"
+    return Download(text, address, file.name, format_size(file.stat().st_size))

@@ -19,6 +19,7 @@ class Known:
     low: float
     high: float
     how: Literal["measured", "audited", "estimated"]
+    level: float  # of the interval: 0.95, or the share of known cases whose truth the interval of an estimate contained
     note: str  # a sentence: on which images, or how far off the estimate usually is
 
 
@@ -30,8 +31,8 @@ def measured_accuracy(record: Record) -> Known | None:
     right, count = int((record.evaluation.predictions == labels).sum()), int((labels >= 0).sum())
     every = "all" if count == target["images"] else "the"
     labelled = "" if count == target["images"] else "labelled "
-    note = f"Measured on {every} {count:,} {labelled}target images; the 95% interval is that of so many images."
-    return Known(record.evaluation.accuracy, *wilson_interval(right, count), "measured", note)
+    note = f"Measured on {every} {count:,} {labelled}target images, with a 95% confidence interval."
+    return Known(record.evaluation.accuracy, *wilson_interval(right, count), "measured", 0.95, note)
 
 
 def run_estimate(record: Record) -> Estimate | None:
@@ -57,10 +58,10 @@ def known_accuracy(record: Record, found: Estimate | None) -> Known | None:
     if audit:
         labelled = f"{audit.right} of {audit.labelled} images that a person labelled are right"
         note = f"Audited: {labelled}. The {100 * audit.level:.0f}% interval is exact."
-        return Known(audit.accuracy, audit.low, audit.high, "audited", note)
+        return Known(audit.accuracy, audit.low, audit.high, "audited", audit.level, note)
     if found is None:
         return None
     share, points = f"{100 * found.level:.0f}%", f"{100 * found.error:.0f} points"
     known = f"On {found.cases} known cases the estimate was off by {points} on average"
     note = f"Estimated without labels. {known}, and the interval contained the truth in {share} of them."
-    return Known(found.accuracy, found.low, found.high, "estimated", note)
+    return Known(found.accuracy, found.low, found.high, "estimated", found.level, note)

@@ -102,7 +102,9 @@ def template(name: str) -> jinja2.Template:
 
 
 def _curves(histories: dict[str, list[dict[str, Any]]]) -> list[tuple[str, Markup]]:
-    """Title and inline SVG of each learning curve."""
+    """Title and inline SVG of each learning curve; nothing if no run has logged two steps."""
+    if all(len({row["step"] for row in rows}) < 2 for rows in histories.values()):
+        return []
     runs = "; ".join(histories)
     return [
         (title, Markup(inline_svg(figure, f"curve-{title}", f"{title} against training step, for {runs}.")))

@@ -28,7 +28,10 @@ class Choice:
 
 
 def choices(record: Record) -> list[Choice]:
-    """The choice of every rule that the run has scores for; empty without scores or without target labels."""
+    """The choice of every rule that the run has scores for; empty without scores, without target labels, or if there is
+    only one evaluation to choose."""
+    if len({row["step"] for row in record.history if ACCURACY in row}) == 1:
+        return []
     known = {key for row in record.history for key in row}
     rules = [rule for rule in RULES if rule in ("last", "oracle") or PREFIX + rule in known]
     if ACCURACY not in known or len(rules) == 2:

@@ -120,7 +120,8 @@ def run_view(
 def _predictions(evaluation: Evaluation, name: str, pictures: int) -> PredictionsView:
     labelled = evaluation.accuracy is not None
     order = np.argsort(evaluation.confidence, kind="stable")
-    least, most = set(order[:PICTURES].tolist()), set(order[PICTURES:][::-1][:PICTURES].tolist())
+    least = set(order[:PICTURES].tolist())
+    most = set(evaluation.arrays["shown_index"].tolist()) - least
     return PredictionsView(
         classes=class_rows(evaluation),
         doubtful=_gallery(evaluation, least, pictures),

@@ -28,6 +28,8 @@ from tcm.training.processes import ALONE, Processes
 FIT_FILE = "fit.json"  # marks the folder of a fit, which has several runs below it
 FORMAT = 3  # of run folders; with another number, older folders are refused
 WRITTEN_BY = {"tcm": __version__, "format": FORMAT}  # what config.json and model.safetensors say of their writer
+# Why a finished run, or one that is half done, cannot be continued to a larger number of steps.
+NOT_EXTENDED = "learning rates and loss weights follow the share of the steps that are done, so it cannot be extended"
 # Settings that do not change the result: a run may be continued with other values of these.
 CHANGEABLE_KEYS = {"data.cache", "save_every", "device", "devices", "watch"}
 # Settings in which runs of one configuration may differ, besides the seed: compiled networks round differently, and
@@ -221,9 +223,8 @@ class Run:
     def other_length(self, steps: int) -> InputError:
         """Why a run cannot be continued to another number of steps."""
         had = self.config()["steps"]
-        found = f"{self.folder} holds a run of {had} steps"
-        why = "learning rates and loss weights follow the share of the steps that are done, so it cannot be extended"
-        return InputError("steps", f"is {steps}, but {found}: {why}; choose another `out`, or give `steps={had}`")
+        found = f"is {steps}, but {self.folder} holds a run of {had} steps: {NOT_EXTENDED}"
+        return InputError("steps", f"{found}; choose another `out`, or give `steps={had}`")
 
     def require_inputs(self, images: list[str], mechanisms: str | None = None) -> None:
         """An error if steps were taken with other inputs than these: fingerprints of both domains' images, and a hash
