@@ -225,8 +225,8 @@ def test_a_file_that_was_unreadable_for_a_while_is_packed_later(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def failing(path: str) -> ReadImage:
-        image, content = read_image(path)
-        return ReadImage(BadImage("Input/output error") if Path(path).name == "1.png" else image, content)
+        pixels, content = read_image(path)
+        return ReadImage(BadImage("Input/output error") if Path(path).name == "1.png" else pixels, content)
 
     with monkeypatch.context() as patch:
         patch.setattr(packing, "read_image", failing)
@@ -257,7 +257,7 @@ def test_a_damaged_store_is_packed_again(folder: Path, cache: Path, damage: str)
         "no index": index.unlink,
         "index": lambda: index.write_text(index.read_text()[:50]),
         "no images": images.unlink,
-        "old format": lambda: index.write_text(index.read_text().replace('"format": 1', '"format": 0')),
+        "old format": lambda: index.write_text(index.read_text().replace('"format": 2', '"format": 1')),
     }[damage]()
     with pytest.raises(InputError, match="not a complete image store"):
         open_store(first.folder)
@@ -363,7 +363,8 @@ def test_files_that_change_between_two_attempts_are_packed_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("lost", "decoded"), [("half a line", 1), ("a line of garbage", 1), ("half an image", 1), ("images", 4)]
+    ("lost", "decoded"),
+    [("half a line", 1), ("the end of a line", 1), ("a line of garbage", 1), ("half an image", 1), ("images", 4)],
 )
 def test_what_is_not_whole_is_packed_again(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, lost: str, decoded: int
@@ -373,6 +374,7 @@ def test_what_is_not_whole_is_packed_again(
     lines = journal.read_text().splitlines(keepends=True)
     {
         "half a line": lambda: journal.write_text("".join(lines[:-1]) + lines[-1][:20]),
+        "the end of a line": lambda: journal.write_text("".join(lines).removesuffix("\n")),
         "a line of garbage": lambda: journal.write_text("".join(lines[:-1]) + "\0\0\0\n"),
         "half an image": lambda: os.truncate(images, images.stat().st_size - 100),
         "images": images.unlink,

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+BUFFER = 2**16  # bytes of small images that are written together; larger images are not copied into it
 SAVE_EVERY = 1.0  # seconds between two savings, if the disk is fast enough
 
 
@@ -146,7 +147,7 @@ class UnfinishedStore:
 
 def _opened(file: Path) -> BinaryIO:
     file.open("ab").close()  # so that it exists
-    return file.open("r+b")
+    return file.open("r+b", buffering=BUFFER)
 
 
 def _whole_lines(journal: BinaryIO) -> Iterator[tuple[int, list[Any]]]:
@@ -154,6 +155,8 @@ def _whole_lines(journal: BinaryIO) -> Iterator[tuple[int, list[Any]]]:
     end = 0
     for line in journal:
         end += len(line)
+        if not line.endswith(b"\n"):
+            return
         try:
             yield end, json.loads(line)
         except ValueError:
