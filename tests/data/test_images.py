@@ -1,5 +1,4 @@
 import errno
-import io
 import os
 import struct
 import subprocess
@@ -170,7 +169,7 @@ def test_empty_and_foreign_files(tmp_path: Path):
         decode(path)
 
 
-def refused(path: Path) -> None:
+def refused(path: Path, flags: int) -> None:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
@@ -186,7 +185,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyP
         decode(tmp_path / "pipe.jpg")
     path = saved(tmp_path / "x.png", Image.new("RGB", (2, 2)))
     # The tests may run as a user who may read everything.
-    monkeypatch.setattr(io, "FileIO", refused)
+    monkeypatch.setattr(os, "open", refused)
     for read in (decode, content_hash):
         with pytest.raises(BadImage, match="Permission denied"):
             read(path)

@@ -76,11 +76,11 @@ class UnfinishedStore:
     def add(self, found: PackedFile) -> None:
         """The next file of the list."""
         number = self.done
-        if found.pixels is not None:
-            self._images.write(found.pixels.data)
-        self._note(found.content, found.original_size, found.reason)
-        line = [self.paths[number], *self.stats[number].tolist(), found.content, found.original_size, found.reason]
-        self._lines.append(json.dumps(line))
+        pixels, size, content, reason = found
+        if pixels is not None:
+            self._images.write(pixels.data)
+        self._note(content, size, reason)
+        self._lines.append(json.dumps((self.paths[number], *self.stats[number].tolist(), content, size, reason)))
         if time.monotonic() - self._saved >= SAVE_EVERY and (self._saving is None or self._saving.done()):
             self._save()
 
