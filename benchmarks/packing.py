@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ from torchvision.transforms.v2.functional import resize_image
 from tcm.data.folders import read_domain
 from tcm.data.packing import open_or_pack
 from tcm.data.reading import AT_ONCE, WORKERS
+
+Call: TypeAlias = "Callable[[], TemporaryDirectory[str] | None]"  # it may return a cache, to be removed afterwards
 
 CROP = (500, 375)  # width and height of a usual photograph in a data set
 
@@ -66,20 +69,23 @@ def decode_all(files: list[str], size: int | None) -> None:
         list(pool.map(partial(decode_some, size=size), parts))
 
 
-def pack(folder: Path, size: int, place: Path | None) -> None:
-    """Packs the folder into a new cache, which is then removed."""
-    with TemporaryDirectory(dir=place) as cache:
-        open_or_pack(read_domain(folder), size, Path(cache), quiet=True)
+def pack(folder: Path, size: int, place: Path | None) -> "TemporaryDirectory[str]":
+    """A new cache with the packed folder."""
+    cache = TemporaryDirectory(dir=place)
+    open_or_pack(read_domain(folder), size, Path(cache.name), quiet=True)
+    return cache
 
 
-def measured(calls: dict[str, Callable[[], None]], images: int, rounds: int) -> dict[str, tuple[float, float]]:
+def measured(calls: dict[str, Call], images: int, rounds: int) -> dict[str, tuple[float, float]]:
     """Median images per second, and milliseconds of processor time for an image, of each call."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
             elapsed, processor = time.perf_counter(), time.process_time()
-            call()
+            cache = call()
             elapsed, processor = time.perf_counter() - elapsed, time.process_time() - processor
+            if cache:
+                cache.cleanup()
             found[name] += [(images / elapsed, 1e3 * processor / images)] if turn else []  # the first fills caches
     return {name: (statistics.median(a), statistics.median(b)) for name, (a, b) in _columns(found)}
 
@@ -101,7 +107,7 @@ def main() -> None:
         folder = options.images or write_photographs(Path(made), options.count)
         domain = read_domain(folder)
         files = [str(domain.root / path) for path in domain.paths]
-        calls: dict[str, Callable[[], None]] = {
+        calls: dict[str, Call] = {
             "decode alone": lambda: decode_all(files, None),
             "decode, resize": lambda: decode_all(files, options.size),
             "pack": lambda: pack(folder, options.size, options.place),

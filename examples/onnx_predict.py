@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 
 def read(path: Path, size: int) -> np.ndarray:
-    """The image upright and resized as in training: uint8 [size, size, 3]."""
+    """The image upright, resized nearly as in training, where PyTorch does it: uint8 [size, size, 3]."""
     with Image.open(path) as image:
         return np.asarray(ImageOps.exif_transpose(image).convert("RGB").resize((size, size), Image.Resampling.BICUBIC))
 

@@ -104,7 +104,8 @@ def test_an_exported_file_is_used_without_the_library(name: str, tmp_path: Path)
     for line, (path, guess, confidence) in zip(said.splitlines(), expected, strict=True):
         start, _, shown = line.rpartition("(")
         assert start == f"{path}: {guess} "
-        assert float(shown.rstrip(")")) == pytest.approx(confidence, abs=2e-4)
+        # Pillow, which the examples use, does not resize exactly as the library does.
+        assert float(shown.rstrip(")")) == pytest.approx(confidence, abs=2e-3)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -1,5 +1,8 @@
+import errno
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,9 @@ def saved(path: Path, image: Image.Image, **options: Any) -> Path:
 
 
 def pixel(path: Path, at: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-    image = decode(path)
-    assert image.mode == "RGB"
-    found = image.getpixel(at)
-    assert isinstance(found, tuple)
-    return found
+    pixels = decode(path)
+    assert (pixels.dtype, pixels.shape[2:]) == (np.uint8, (3,))
+    return tuple(pixels[at[1], at[0]].tolist())
 
 
 @pytest.mark.parametrize("extension", ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"])
@@ -39,7 +40,7 @@ def test_every_extension_is_read(tmp_path: Path, extension: str):
     path = saved(tmp_path / f"x.{extension}", Image.new("RGB", (5, 4), (255, 255, 255)))
     assert is_image(path.name)
     assert is_image(path.name.upper())
-    assert decode(path).size == (5, 4)
+    assert decode(path).shape == (4, 5, 3)
     assert pixel(path) == (255, 255, 255)
 
 
@@ -125,7 +126,7 @@ def test_exif_orientation_is_applied_once(tmp_path: Path, orientation: int, exte
     exif = Image.Exif()
     exif[0x0112] = orientation
     path = saved(tmp_path / f"x.{extension}", stored, exif=exif)
-    assert np.array_equal(np.asarray(decode(path)), np.asarray(upright))
+    assert np.array_equal(decode(path), np.asarray(upright))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -134,7 +135,7 @@ def test_damaged_exif_does_not_make_an_image_bad(tmp_path: Path):
         [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff"]
     ):
         path = saved(tmp_path / f"{number}.jpg", Image.new("RGB", (4, 4)), exif=exif)
-        assert decode(path).size == (4, 4)
+        assert decode(path).shape == (4, 4, 3)
 
 
 def test_first_frame_of_an_animation(tmp_path: Path):
@@ -168,6 +169,10 @@ def test_empty_and_foreign_files(tmp_path: Path):
         decode(path)
 
 
+def refused(path: Path, flags: int) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def test_files_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for read in (decode, content_hash):
         with pytest.raises(BadImage, match="No such file"):
@@ -180,7 +185,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyP
         decode(tmp_path / "pipe.jpg")
     path = saved(tmp_path / "x.png", Image.new("RGB", (2, 2)))
     # The tests may run as a user who may read everything.
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "open", refused)
     for read in (decode, content_hash):
         with pytest.raises(BadImage, match="Permission denied"):
             read(path)
@@ -206,12 +211,59 @@ def test_a_header_that_claims_too_many_pixels(tmp_path: Path, size: tuple[int, i
         decode(path)
 
 
-def test_resized_is_square_and_bicubic():
-    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 50, 3), dtype=np.uint8))
-    array = resized(image, 16)
-    assert array.shape == (16, 16, 3)
-    assert array.dtype == np.uint8
-    assert np.array_equal(array, np.asarray(image.resize((16, 16), Image.Resampling.BICUBIC)))
+def photographs(height: int, width: int) -> list[np.ndarray]:
+    from sklearn.datasets import load_sample_images
+
+    return [np.ascontiguousarray(image[:height, -width:]) for image in load_sample_images().images]
+
+
+@pytest.mark.parametrize("size", [32, 256, 500])
+def test_resized_photographs_are_nearly_those_of_pillow(size: int):
+    for photograph in photographs(375, 500):
+        image = Image.fromarray(photograph)
+        found = resized(image, size)
+        assert (found.shape, found.dtype) == ((size, size, 3), np.uint8)
+        assert np.array_equal(found, resized(photograph, size))
+        expected = np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
+        difference = np.abs(found.astype(int) - expected)
+        assert difference.max() <= 3
+        assert (difference > 0).mean() < 0.01
+
+
+def test_an_image_of_the_wanted_size_is_not_changed():
+    photograph = photographs(64, 64)[0]
+    for form in (photograph, photograph[::-1, :, ::-1], Image.fromarray(photograph)):
+        assert np.array_equal(resized(form, 64), np.asarray(form))
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 9), (9, 1), (40, 7), (3, 200)])
+def test_narrow_images_are_resized(height: int, width: int):
+    grey = np.full((height, width, 3), 77, dtype=np.uint8)
+    assert (resized(grey, 16) == 77).all()
+    flipped = grey[:, ::-1, ::-1]  # as of an array in BGR
+    assert (resized(flipped, 16) == 77).all()
+
+
+RESIZED = """
+import hashlib, sys
+import numpy as np, torch
+from tcm.data.images import resized
+torch.set_num_threads(int(sys.argv[1]))
+made = hashlib.blake2b(digest_size=8)
+for height, width, size in ((375, 500, 256), (640, 427, 256), (30, 41, 72), (256, 256, 64), (1, 300, 9)):
+    pixels = (np.arange(height * width * 3) * 40503 >> 7) % 256
+    made.update(resized(pixels.astype(np.uint8).reshape(height, width, 3), size).tobytes())
+print(made.hexdigest())
+"""
+
+
+@pytest.mark.parametrize(("capability", "threads"), [("default", 2), ("avx2", 1), ("", 2)])
+def test_resized_images_are_the_same_on_every_machine(capability: str, threads: int):
+    # If a new version of PyTorch resizes otherwise, raise RESIZED_FORMAT, so that stores are not mixed.
+    environment = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    environment |= {"ATEN_CPU_CAPABILITY": capability} if capability else {}
+    words = [sys.executable, "-W", "error", "-c", RESIZED, str(threads)]
+    assert subprocess.check_output(words, env=environment, text=True).strip() == "c2b0bc864d483331"
 
 
 def test_content_hash_is_of_the_bytes(tmp_path: Path):
@@ -230,7 +282,7 @@ def test_image_and_hash_are_read_together(tmp_path: Path, padding: int):
     image, content = read_image(path)
     assert content == content_hash(path)
     assert not isinstance(image, BadImage)
-    assert np.array_equal(np.asarray(image), np.asarray(decode(path)))
+    assert np.array_equal(image, decode(path))
 
 
 def test_a_file_that_is_not_an_image_still_has_a_hash(tmp_path: Path):

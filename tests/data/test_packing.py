@@ -1,3 +1,4 @@
+import json
 import os
 import platform
 import resource
@@ -16,28 +17,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import tcm
 from tcm.data import cache as cache_module
 from tcm.data import packing
 from tcm.data.domains import Domain
 from tcm.data.folders import read_domain
-from tcm.data.images import BadImage, ReadImage, decode, read_image, resized
+from tcm.data.images import BadImage, ReadImage, content_hash, decode, read_image, resized
 from tcm.data.packing import open_or_pack
-from tcm.data.store import StoreIndex, open_store
+from tcm.data.store import StoreIndex, digest, open_store
 from tcm.errors import InputError
 
 MakeImages = Callable[..., Path]
 
 PACK = """
-import sys
+import sys, time
 from pathlib import Path
-from tcm.data import unfinished
+from tcm.data import packing, unfinished
 from tcm.data.folders import read_domain
-from tcm.data.packing import open_or_pack
+def slowly(path, read=packing.read_image):
+    time.sleep(0.02)  # so that there is time for a kill
+    return read(path)
+packing.read_image = slowly
 unfinished.SAVE_EVERY = 0.02
-print(open_or_pack(read_domain(Path(sys.argv[1])), int(sys.argv[3]), Path(sys.argv[2])).folder)
+print(packing.open_or_pack(read_domain(Path(sys.argv[1])), int(sys.argv[3]), Path(sys.argv[2])).folder)
 """
 
 
@@ -225,8 +229,8 @@ def test_a_file_that_was_unreadable_for_a_while_is_packed_later(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def failing(path: str) -> ReadImage:
-        image, content = read_image(path)
-        return ReadImage(BadImage("Input/output error") if Path(path).name == "1.png" else image, content)
+        pixels, content = read_image(path)
+        return ReadImage(BadImage("Input/output error") if Path(path).name == "1.png" else pixels, content)
 
     with monkeypatch.context() as patch:
         patch.setattr(packing, "read_image", failing)
@@ -257,7 +261,7 @@ def test_a_damaged_store_is_packed_again(folder: Path, cache: Path, damage: str)
         "no index": index.unlink,
         "index": lambda: index.write_text(index.read_text()[:50]),
         "no images": images.unlink,
-        "old format": lambda: index.write_text(index.read_text().replace('"format": 1', '"format": 0')),
+        "old format": lambda: index.write_text(index.read_text().replace('"format": 2', '"format": 1')),
     }[damage]()
     with pytest.raises(InputError, match="not a complete image store"):
         open_store(first.folder)
@@ -308,6 +312,20 @@ def many(tmp_path: Path, make_images: MakeImages) -> Path:
     return make_images(tmp_path / "many", *(f"{number % 2}/{number:03}.png" for number in range(200)), size=(64, 64))
 
 
+@pytest.fixture
+def many_jpegs(many: Path) -> Path:
+    """The same as JPEG files, of which some have to be turned, are grey or cannot be read."""
+    for number, file in enumerate(sorted(many.rglob("*.png"))):
+        exif, image = Image.Exif(), Image.open(file)
+        exif[0x0112] = 6
+        kind = {1: {"exif": exif}, 2: {"progressive": True}}.get(number % 5, {})
+        (image.convert("L") if number % 7 == 0 else image).save(file.with_suffix(".jpg"), **kind)
+        file.unlink()
+        if number % 40 == 39:
+            os.truncate(file.with_suffix(".jpg"), 1000)
+    return many
+
+
 def begin_and_kill(folder: Path, cache: Path, size: int) -> int:
     """Kills a process that packs the folder, once it has saved some images; how many it had saved."""
     process = packing_process(folder, cache, size)
@@ -334,6 +352,38 @@ def test_a_killed_pack_continues_and_ends_with_the_same_bytes(many: Path, cache:
     whole = open_or_pack(read_domain(many), 500, cache / "other", quiet=True)
     assert store.folder.name == whole.folder.name
     assert content_of(store.folder) == content_of(whole.folder)
+
+
+@pytest.mark.parametrize("size", [64, 100])
+def test_a_killed_pack_of_jpeg_files_ends_with_the_same_bytes(many_jpegs: Path, cache: Path, size: int):
+    saved = begin_and_kill(many_jpegs, cache, size)
+    assert 0 < saved < 200
+    domain = read_domain(many_jpegs)
+    with pytest.warns(UserWarning, match="5 of the 200"):
+        store = open_or_pack(domain, size, cache, on_bad_image="skip", quiet=True)
+    with pytest.warns(UserWarning, match="image file is truncated"):
+        whole = open_or_pack(domain, size, cache / "other", on_bad_image="skip", quiet=True)
+    assert store.folder.name == whole.folder.name
+    assert content_of(store.folder) == content_of(whole.folder)
+    assert json.loads(content_of(store.folder)["index.json"])["format"] == (1 if size == 64 else 2)
+    for number, path in enumerate(store.paths):
+        pixels = np.asarray(ImageOps.exif_transpose(Image.open(many_jpegs / path)).convert("RGB"))
+        assert np.array_equal(store.images[number].numpy(), resized(pixels, size))
+
+
+@pytest.mark.parametrize(("size", "expected"), [(12, 1), (16, 2)])
+def test_only_stores_of_resized_images_have_a_new_format(
+    tmp_path: Path, cache: Path, make_images: MakeImages, size: int, expected: int, monkeypatch: pytest.MonkeyPatch
+):
+    domain = read_domain(make_images(tmp_path / "art", "a/1.png", "b/2.png", size=(12, 12)))
+    contents = [content_hash(domain.root / path) for path in domain.paths]
+    store = open_or_pack(domain, size, cache)
+    assert store.folder.name == digest(expected, size, domain.paths, domain.class_names, contents)
+    assert store.fingerprint == digest(expected, size, domain.paths, contents)
+    os.utime(domain.root / domain.paths[0], (1, 1))
+    with counted_reads(monkeypatch) as counts:
+        assert open_or_pack(domain, size, cache).folder == store.folder
+    assert counts["decoded"] == 0
 
 
 def change(folder: Path) -> None:
@@ -363,7 +413,8 @@ def test_files_that_change_between_two_attempts_are_packed_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("lost", "decoded"), [("half a line", 1), ("a line of garbage", 1), ("half an image", 1), ("images", 4)]
+    ("lost", "decoded"),
+    [("half a line", 1), ("the end of a line", 1), ("a line of garbage", 1), ("half an image", 1), ("images", 4)],
 )
 def test_what_is_not_whole_is_packed_again(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, lost: str, decoded: int
@@ -373,6 +424,7 @@ def test_what_is_not_whole_is_packed_again(
     lines = journal.read_text().splitlines(keepends=True)
     {
         "half a line": lambda: journal.write_text("".join(lines[:-1]) + lines[-1][:20]),
+        "the end of a line": lambda: journal.write_text("".join(lines).removesuffix("\n")),
         "a line of garbage": lambda: journal.write_text("".join(lines[:-1]) + "\0\0\0\n"),
         "half an image": lambda: os.truncate(images, images.stat().st_size - 100),
         "images": images.unlink,
@@ -446,7 +498,7 @@ def test_windows_which_opens_no_folder_and_has_no_harmless_kill(
 
     def open_file(path: Path, flags: int, mode: int = 0o777) -> int:
         assert not Path(path).is_dir()
-        assert flags & os.O_RDWR
+        assert flags & os.O_RDWR or Path(path).suffix == ".png"  # images are only read
         return opened(path, flags, mode)
 
     abandoned = cache / f".packing-{platform.node()}-{2**22 + 1}-0123"  # no such process

@@ -70,7 +70,7 @@ def read_pixels(path: Path, size: int) -> Pixels | BadImage:
 
 def _pixels_of(image: Path | Image.Image | Pixels, size: int) -> Pixels:
     if isinstance(image, np.ndarray):
-        return resized(Image.fromarray(image), size)
+        return resized(image, size)
     if isinstance(image, Image.Image):
         try:
             return resized(upright_rgb(image), size)

@@ -183,8 +183,8 @@ def _doubts(domain: DomainCheck) -> list[str]:
 
 
 def _size_and_hash(root: Path, path: str) -> tuple[tuple[int, int], str] | BadImage:
-    image, content = read_image(os.path.join(root, path))
-    return image if isinstance(image, BadImage) else (image.size, str(content))
+    pixels, content = read_image(os.path.join(root, path))
+    return pixels if isinstance(pixels, BadImage) else ((pixels.shape[1], pixels.shape[0]), str(content))
 
 
 def _shared(checks: Sequence[DomainCheck]) -> list[list[str]]:

@@ -1,23 +1,31 @@
 """One image file to RGB pixels. What cannot be read raises `BadImage` with the reason."""
 
-import errno
 import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from torch.nn.functional import interpolate
+
+from tcm.data.jpeg import jpeg_pixels
+
+Pixels: TypeAlias = NDArray[np.uint8]  # [height, width, 3]
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 # An image of this many pixels takes 300 MB decoded. A header that claims more is refused before any decoding.
 MAX_PIXELS = 100_000_000
 UPRIGHT = 1  # the EXIF orientation of an image that needs no turning
+# Opening a pipe that is named like an image would otherwise wait forever. Windows has a text mode.
+OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 IN_MEMORY = 2**24  # bytes: smaller files are read at once, so that they are read only once
 
 
@@ -29,18 +37,18 @@ def is_image(path: str) -> bool:
     """Whether a relative path is named like an image and no part of it is hidden."""
     # Plain text, not pathlib: a benchmark may have 200,000 files.
     hidden = "/." in f"/{path}" and any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
-    return os.path.splitext(path)[1].lower() in EXTENSIONS and not hidden
+    return path[path.rfind(".") :].lower() in EXTENSIONS and not hidden
 
 
 class ReadImage(NamedTuple):
-    """What an image file holds: its image and the hash of its bytes, or why there is none."""
+    """What an image file holds: its pixels and the hash of its bytes, or why there is none."""
 
-    image: Image.Image | BadImage
+    pixels: Pixels | BadImage
     content: str | BadImage
 
 
-def decode(path: str | Path) -> Image.Image:
-    """The first frame of the file, upright, as 8-bit RGB; transparent parts become white."""
+def decode(path: str | Path) -> Pixels:
+    """The first frame of the file, upright, as 8-bit RGB [height, width, 3]; transparent parts become white."""
     with _opened(path) as file:
         return _decoded(file)
 
@@ -74,41 +82,55 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     return _to_rgb(image)
 
 
-def resized(image: Image.Image, size: int) -> np.ndarray:
-    """The image as a uint8 array [size, size, 3]: bicubic, aspect ratio not kept, as is usual for the benchmarks."""
+def resized(image: Image.Image | Pixels, size: int) -> Pixels:
+    """The RGB image as [size, size, 3]: bicubic, aspect ratio not kept, as is usual for the benchmarks."""
     # No JPEG draft mode: it downsamples in the DCT domain, which changes the pixels.
-    wanted = (size, size)
-    return np.asarray(image if image.size == wanted else image.resize(wanted, Image.Resampling.BICUBIC))
+    pixels = np.asarray(image)
+    if pixels.shape[:2] == (size, size):
+        return pixels
+    writable = np.require(pixels, requirements=["C", "W"])  # torch takes no other memory without a warning
+    channels_last = torch.from_numpy(writable)[None].permute(0, 3, 1, 2)  # twice as fast as planes
+    made = interpolate(channels_last, (size, size), mode="bicubic", antialias=True)
+    return made[0].permute(1, 2, 0).contiguous().numpy()
 
 
-@contextmanager
-def _opened(path: str | Path) -> Iterator[io.BytesIO | io.BufferedReader]:
+def _opened(path: str | Path) -> io.BytesIO | io.BufferedReader:
     """The file to read from; a BadImage if it cannot be read or has no content."""
     try:
-        status = os.stat(path)
-        if not os.access(path, os.R_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        # Opening a pipe that is named like an image would wait forever.
-        if not stat.S_ISREG(status.st_mode):
-            raise BadImage("not a regular file")
-        if status.st_size == 0:
-            raise BadImage("the file is empty (0 bytes)")
-        with open(path, "rb") as file:
-            yield file if status.st_size > IN_MEMORY else io.BytesIO(file.read())
+        descriptor = os.open(path, OPEN)  # Python's open does more, which takes longer than decoding a small image
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise BadImage("not a regular file")
+            if status.st_size == 0:
+                raise BadImage("the file is empty (0 bytes)")
+            if status.st_size > IN_MEMORY:
+                return open(path, "rb")
+            return io.BytesIO(b"".join(iter(partial(os.read, descriptor, status.st_size), b"")))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise BadImage(_reason(error)) from error
 
 
 def _hashed(file: io.BytesIO | io.BufferedReader) -> str:
-    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    made = hashlib.blake2b(digest_size=16)
+    try:
+        while piece := file.read(IN_MEMORY):
+            made.update(piece)
+    except OSError as error:
+        raise BadImage(_reason(error)) from error
+    return made.hexdigest()
 
 
-def _decoded(file: BinaryIO) -> Image.Image:
+def _decoded(file: io.BytesIO | io.BufferedReader) -> Pixels:
+    if isinstance(file, io.BytesIO) and (pixels := jpeg_pixels(file.getbuffer(), MAX_PIXELS)) is not None:
+        return pixels
     try:
         with Image.open(file) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImage(_too_large(f"{image.width} x {image.height}"))
-            return upright_rgb(image)
+            return np.asarray(upright_rgb(image))
     except BadImage:
         raise
     except Image.DecompressionBombError as error:

@@ -7,14 +7,14 @@ import os
 import shutil
 import warnings
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import PIL
 from numpy.typing import NDArray
 
 from tcm.data.cache import lasting_folder, publish, read_note, write_note
@@ -23,9 +23,11 @@ from tcm.data.images import BadImage, content_hash, read_image, resized
 from tcm.data.reading import AT_ONCE, read_all
 from tcm.data.store import (
     FORMAT,
+    RESIZED_FORMAT,
     ImageStore,
     StoreIndex,
     digest,
+    format_of,
     label_numbers,
     open_if_complete,
     open_store,
@@ -37,6 +39,7 @@ from tcm.errors import InputError, printable
 from tcm.progress import format_size
 
 TOGETHER = 2**20  # bytes of pixels that a thread makes before it hands them over
+DECODERS = ("pillow", "torch", "torchvision")  # another version may make other pixels: it begins anew
 SAMPLE = 10  # files that are looked for in a store before all are
 
 
@@ -55,8 +58,7 @@ def open_or_pack(
     fingerprint = digest(FORMAT, size, root, domain.paths, domain.class_names, stats)
     store = _noted(domain, fingerprint, cache) or _moved(domain, size, cache, quiet)
     if store is None:
-        # Another version of Pillow may decode differently, so it does not continue what this one began.
-        name = digest(FORMAT, PIL.__version__, size, root, domain.name)
+        name = digest(RESIZED_FORMAT, [version(package) for package in DECODERS], size, root, domain.name)
         with lasting_folder(cache, name, f"packing {printable(domain.name)}", quiet) as folder:
             # Another process may have packed the images while this one waited for the folder.
             store = _noted(domain, fingerprint, cache) or _packed(domain, size, stats, folder, cache, quiet)
@@ -81,8 +83,9 @@ def _moved(domain: Domain, size: int, cache: Path, quiet: bool) -> ImageStore | 
     """The store of the same files, which have another place or time; all are read only if some are in a store."""
     if not any(_may_hold(folder, domain) for folder in stores_of_shape(cache, len(domain.paths), size)):
         return None
-    hashes = read_all(partial(_content, domain.root), domain.paths, f"reading {domain.name}", quiet=quiet)
-    return _cached(cache / _key(domain, size, list(hashes)), domain)
+    hashes = list(read_all(partial(_content, domain.root), domain.paths, f"reading {domain.name}", quiet=quiet))
+    found = (_cached(cache / _key(domain, size, hashes, format), domain) for format in (FORMAT, RESIZED_FORMAT))
+    return next(filter(None, found), None)
 
 
 def _may_hold(folder: Path, domain: Domain) -> bool:
@@ -99,8 +102,8 @@ def _cached(folder: Path, domain: Domain) -> ImageStore | None:
     return None if store and any(_is_readable(domain.root, path) for path, _ in store.skipped) else store
 
 
-def _key(domain: Domain, size: int, contents: Sequence[str]) -> str:
-    return digest(FORMAT, size, domain.paths, domain.class_names, contents)
+def _key(domain: Domain, size: int, contents: Sequence[str], format: int) -> str:
+    return digest(format, size, domain.paths, domain.class_names, contents)
 
 
 def _packed(domain: Domain, size: int, stats: NDArray[np.int64], folder: Path, cache: Path, quiet: bool) -> ImageStore:
@@ -123,31 +126,33 @@ def _packed(domain: Domain, size: int, stats: NDArray[np.int64], folder: Path, c
     if not index.paths:
         _report_bad([(path, reason) for path, reason in index.skipped], domain, "stop")
     index.write(begun.folder)
-    target = cache / _key(domain, size, begun.contents)
+    target = cache / _key(domain, size, begun.contents, index.format)
     publish(begun.folder, target, same_store)
     return open_store(target)
 
 
 def _index(domain: Domain, size: int, packed: UnfinishedStore) -> StoreIndex:
     rows = [row for row in range(packed.done) if row not in packed.reasons]
-    names = domain.class_names
+    names, sizes = domain.class_names, [size for size in packed.sizes if size]
     return StoreIndex(
         name=domain.name,
         size=size,
         classes=list(domain.classes),
         paths=[domain.paths[row] for row in rows],
         labels=[names[row] for row in rows],
-        original_sizes=[size for size in packed.sizes if size],
+        original_sizes=sizes,
         hashes=[packed.contents[row] for row in rows],
         skipped=[[domain.paths[row], reason] for row, reason in packed.reasons.items()],
+        format=format_of(sizes, size),
     )
 
 
 def _packed_file(root: Path, size: int, path: str) -> PackedFile:
-    image, content = read_image(os.path.join(root, path))
-    if isinstance(image, BadImage):
-        return PackedFile(None, None, str(content), str(image))
-    return PackedFile(resized(image, size), image.size, str(content))
+    pixels, content = read_image(os.path.join(root, path))
+    if isinstance(pixels, BadImage):
+        return PackedFile(None, None, str(content), str(pixels))
+    height, width = pixels.shape[:2]
+    return PackedFile(resized(pixels, size), (width, height), str(content))
 
 
 def _content(root: Path, path: str) -> str:
@@ -158,7 +163,7 @@ def _content(root: Path, path: str) -> str:
 
 
 def _is_readable(root: Path, path: str) -> bool:
-    return not isinstance(read_image(os.path.join(root, path)).image, BadImage)
+    return not isinstance(read_image(os.path.join(root, path)).pixels, BadImage)
 
 
 def _warn_if_full(cache: Path, needed: int) -> None:
@@ -181,10 +186,14 @@ def _report_bad(skipped: Sequence[tuple[str, str]], domain: Domain, on_bad_image
 
 def _stats(domain: Domain) -> NDArray[np.int64]:
     """The size and the time of change of each file, [n, 2]; -1 where there is no file."""
-    root = os.fspath(domain.root)
-    stats = np.full((len(domain.paths), 2), -1)
-    for number, path in enumerate(domain.paths):
-        with suppress(OSError):
-            status = os.stat(os.path.join(root, path))
-            stats[number] = status.st_size, status.st_mtime_ns
-    return stats
+    root, count = os.fspath(domain.root), 2 * len(domain.paths)
+    found = (number for path in domain.paths for number in _stat(os.path.join(root, path)))
+    return np.fromiter(found, np.int64, count).reshape(-1, 2)
+
+
+def _stat(file: str) -> tuple[int, int]:
+    try:
+        status = os.stat(file)
+        return status.st_size, status.st_mtime_ns
+    except OSError:
+        return -1, -1

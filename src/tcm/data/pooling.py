@@ -14,6 +14,7 @@ from tcm.data.store import (
     PooledSource,
     StoreIndex,
     digest,
+    format_of,
     open_if_complete,
     open_store,
     same_store,
@@ -34,15 +35,17 @@ def open_or_pool(name: str, parts: Sequence[ImageStore], cache: Path, quiet: boo
     key = digest("pool", FORMAT, [[part.name, part.fingerprint] for part in parts], labels)
     store = open_if_complete(cache / key)
     if store is None:
+        sizes = [list(size) for part in parts for size in part.original_sizes]
         index = StoreIndex(
             name=name,
             size=first.size,
             classes=list(first.classes),
             paths=[f"{part.name}/{path}" for part in parts for path in part.paths],
             labels=list(labels),
-            original_sizes=[list(size) for part in parts for size in part.original_sizes],
+            original_sizes=sizes,
             hashes=[content for part in parts for content in part.hashes],
             skipped=[[f"{part.name}/{path}", reason] for part in parts for path, reason in part.skipped],
+            format=format_of(sizes, first.size),
         )
         store = _copied(index, parts, cache / key, quiet)
     sources = tuple(PooledSource(part.name, len(part)) for part in parts)

@@ -20,6 +20,7 @@ from tcm.data.cache import atomic_folder
 from tcm.errors import InputError, printable
 
 FORMAT = 1  # part of every key: after raising it, all older stores are packed again
+RESIZED_FORMAT = 2  # that of stores with resized images: those of format 1 were resized by Pillow
 PIECE = 10_000  # entries of a list that are made into text together
 
 
@@ -35,11 +36,17 @@ class StoreIndex:
     original_sizes: Sequence[Sequence[int]]  # width, height
     hashes: list[str]
     skipped: list[list[str]]  # path, reason
-    format: int = FORMAT
+    format: int
 
     def write(self, folder: Path) -> None:
         """Writes index.json into the folder."""
         (folder / "index.json").write_text(json.dumps(vars(self)), encoding="utf-8")  # asdict would copy every list
+
+
+def format_of(original_sizes: Sequence[Sequence[int]], size: int) -> int:
+    """The format of a store of images with these widths and heights."""
+    unchanged = all(width == height == size for width, height in original_sizes)
+    return FORMAT if unchanged else RESIZED_FORMAT
 
 
 class PooledSource(NamedTuple):
@@ -76,7 +83,7 @@ class ImageStore:
     @property
     def fingerprint(self) -> str:
         """A hash of the images, their order and their size; labels play no part."""
-        return digest(FORMAT, self.size, self.paths, self.hashes)
+        return digest(format_of(self.original_sizes, self.size), self.size, self.paths, self.hashes)
 
     def release_pages(self) -> None:
         """Images that were read count as memory of the process until this is called; then they are the system's alone.
@@ -115,8 +122,10 @@ def open_store(folder: Path) -> ImageStore:
         pixels = np.lib.format.open_memmap(folder / "images.npy", mode="c")
         expected = (len(index.paths), index.size, index.size, 3)
         end = pixels.offset + pixels.nbytes  # pyright: ignore[reportAttributeAccessIssue]
-        if pixels.shape != expected or end != (folder / "images.npy").stat().st_size or index.format != FORMAT:
+        if pixels.shape != expected or end != (folder / "images.npy").stat().st_size:
             raise ValueError(f"images.npy does not hold {expected[0]} images of side {index.size}")
+        if index.format != format_of(index.original_sizes, index.size):
+            raise ValueError("another version of tcm made it")
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or printable(error)
         raise InputError(
@@ -176,7 +185,7 @@ def pack_arrays(
     names = [classes[label] if label >= 0 else None for label in labels]
     hashes = [hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest() for image in images]
     originals = [[size, size] for _ in paths]
-    index = StoreIndex(name, size, list(classes), list(paths), names, originals, hashes, skipped=[])
+    index = StoreIndex(name, size, list(classes), list(paths), names, originals, hashes, skipped=[], format=FORMAT)
     with atomic_folder(folder, same_store) as temporary:
         np.save(temporary / "images.npy", images)
         if extra is not None:

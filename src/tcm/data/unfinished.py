@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+BUFFER = 2**16  # bytes of small images that are written together; larger images are not copied into it
 SAVE_EVERY = 1.0  # seconds between two savings, if the disk is fast enough
 
 
@@ -75,11 +76,11 @@ class UnfinishedStore:
     def add(self, found: PackedFile) -> None:
         """The next file of the list."""
         number = self.done
-        if found.pixels is not None:
-            self._images.write(found.pixels.data)
-        self._note(found.content, found.original_size, found.reason)
-        line = [self.paths[number], *self.stats[number].tolist(), found.content, found.original_size, found.reason]
-        self._lines.append(json.dumps(line))
+        pixels, size, content, reason = found
+        if pixels is not None:
+            self._images.write(pixels.data)
+        self._note(content, size, reason)
+        self._lines.append(json.dumps((self.paths[number], *self.stats[number].tolist(), content, size, reason)))
         if time.monotonic() - self._saved >= SAVE_EVERY and (self._saving is None or self._saving.done()):
             self._save()
 
@@ -146,7 +147,7 @@ class UnfinishedStore:
 
 def _opened(file: Path) -> BinaryIO:
     file.open("ab").close()  # so that it exists
-    return file.open("r+b")
+    return file.open("r+b", buffering=BUFFER)
 
 
 def _whole_lines(journal: BinaryIO) -> Iterator[tuple[int, list[Any]]]:
@@ -154,6 +155,8 @@ def _whole_lines(journal: BinaryIO) -> Iterator[tuple[int, list[Any]]]:
     end = 0
     for line in journal:
         end += len(line)
+        if not line.endswith(b"\n"):
+            return
         try:
             yield end, json.loads(line)
         except ValueError:

@@ -28,7 +28,7 @@ class Picture:
 def picture(image: np.ndarray, most: int | None = None, **known: Any) -> Picture:
     """The image, reduced to the side `most`, as a data URI: PNG up to 48 pixels, where it is small, else JPEG."""
     if most is not None and len(image) > most:
-        image = resized(Image.fromarray(image), most)
+        image = resized(image, most)
     small = max(image.shape[:2]) <= 48
     buffer = io.BytesIO()
     if small:
