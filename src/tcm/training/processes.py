@@ -27,7 +27,7 @@ class Processes:
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # the number of this process on its machine, and of its GPU
-    group: Any = None  # over which messages between processors go; gradients between GPUs have another
+    group: Any = None  # over which messages between processors go; None: the same as gradients, without GPUs
 
     @property
     def first(self) -> bool:

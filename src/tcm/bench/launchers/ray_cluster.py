@@ -29,24 +29,29 @@ class RayConfig:
     """What each job needs of a Ray cluster."""
 
     cpus: float = 1.0
-    """CPUs of each run."""
+    """CPUs of each run, or of each of its processes with --devices."""
     gpus: float | None = None
-    """GPUs of each run. A fraction puts several runs on one GPU. Default: 1 if the cluster has any, none on a CPU."""
+    """GPUs of each run. A fraction puts several runs on one GPU. Default: --devices if the cluster has any, none on a
+    CPU."""
     retries: int = 3
     """How often a run is repeated whose process or machine was lost. Runs that fail by themselves are not repeated."""
 
 
 class RayLauncher:
-    """Runs jobs on the cluster at `address`; "auto" is the one of this machine. `on_gpu`: jobs may use GPUs."""
+    """Runs jobs of `devices` processes on the cluster at `address`; "auto" is the one of this machine. `on_gpu`: jobs
+    may use GPUs."""
 
     name = "ray"
 
-    def __init__(self, config: RayConfig, address: str = "auto", on_gpu: bool = True):
+    def __init__(self, config: RayConfig, address: str = "auto", on_gpu: bool = True, devices: int = 1):
         for field in ("cpus", "gpus", "retries"):
             value = getattr(config, field)
             if value is not None and not 0 <= value < float("inf"):
                 raise InputError(f"ray.{field}", f"is {value}; give 0 or more")
-        self.config, self.address, self.on_gpu = config, address, on_gpu
+        if devices > 1 and config.gpus not in (None, 0, devices):
+            found = f"is {config.gpus:g}, but each process of `devices={devices}` needs its own"
+            raise InputError("ray.gpus", f"{found}; leave it out")
+        self.config, self.address, self.on_gpu, self.devices = config, address, on_gpu, devices
         self.ray = import_ray()
         self.works: dict[str, Work] = {}
         self.refs: dict[str, Any] = {}  # of the task of each job
@@ -59,11 +64,13 @@ class RayLauncher:
         self.gpus = self.config.gpus
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         if self.gpus is None:
-            self.gpus = float(self.on_gpu and any(node["Resources"].get("GPU") for node in nodes))
-        for field, kind, needed in (("cpus", "CPU", self.config.cpus), ("gpus", "GPU", self.gpus)):
+            self.gpus = float(self.on_gpu and any(node["Resources"].get("GPU") for node in nodes)) * self.devices
+        self.cpus = self.config.cpus * self.devices
+        for field, kind, needed in (("cpus", "CPU", self.cpus), ("gpus", "GPU", self.gpus)):
             most = max((node["Resources"].get(kind, 0) for node in nodes), default=0)
             if needed > most:
-                found = f"is {needed:g}, but no machine of the cluster has more than {most:g}"
+                of_all = f", with {self.devices} devices" if self.devices > 1 else ""
+                found = f"is {needed:g}{of_all}, but no machine of the cluster has more than {most:g}"
                 raise InputError(f"ray.{field}", f"{found}; give less")
         with token_file(folder) as file:
             self._require_seen(nodes, file)
@@ -87,7 +94,7 @@ class RayLauncher:
 
     def submit(self, works: Sequence[Work]) -> None:
         """Gives all jobs to Ray: each waits for the result of the one that it needs."""
-        needs = {"num_cpus": self.config.cpus, "num_gpus": self.gpus, "max_retries": self.config.retries}
+        needs = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.config.retries}
         # A new process for each job: it is free to redirect its output, and leaves no memory on a GPU.
         task = self.ray.remote(max_calls=1, retry_exceptions=False, **needs)(run_task)
         self.works = {work.name: work for work in works}
@@ -130,7 +137,7 @@ class RayLauncher:
             if not node["Alive"] and node["NodeID"] not in self.lost:
                 self.lost.add(node["NodeID"])
                 machine = f"{node['NodeManagerAddress']} (Ray node {node['NodeID'][:8]})"
-                able = any(one["Alive"] and one["Resources"].get("CPU", 0) >= self.config.cpus for one in nodes)
+                able = any(one["Alive"] and one["Resources"].get("CPU", 0) >= self.cpus for one in nodes)
                 then = "its runs continue on others" if able else "the runs wait for another one"
                 warnings.warn(f"the machine {machine} was lost; {then}", stacklevel=2)
 
