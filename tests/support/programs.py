@@ -28,7 +28,8 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
 
 def children_of(process: int) -> list[int]:
     """The processes that this one has started."""
-    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    files = Path(f"/proc/{process}/task").glob("*/children")  # of every thread
+    return [int(word) for file in files for word in file.read_text().split()]
 
 
 def is_alive(process: int) -> bool:

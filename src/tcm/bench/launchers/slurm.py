@@ -219,6 +219,7 @@ def run_slurm_job(work: Work) -> None:
     if hasattr(signal, "SIGUSR2"):  # Windows has neither it nor Slurm
         signal.signal(signal.SIGUSR2, save_at_limit)
     code = run_logged(work)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # everything is saved, and queuing the job again sends one
     if at_limit and code == 128 + signal.SIGTERM:
         env = os.environ
         own = f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}" if "SLURM_ARRAY_JOB_ID" in env else ""
