@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.clusters import free_ports
+from support.clusters import free_ports, until
 from support.divided import ALL
 from support.programs import children_of, is_alive, start, wait_for_step
 
@@ -23,7 +23,8 @@ from tcm.cli.app import main
 from tcm.errors import InputError
 from tcm.nn.divided import part_of, with_global_norms
 from tcm.training import launch
-from tcm.training.launch import World, external_world, joined, leave, require_devices, start_processes
+from tcm.training.connection import World, joined, leave
+from tcm.training.launch import external_world, require_devices, start_processes
 
 SUPPORT = Path(__file__).parents[1] / "support"
 # Adam divides by the size of a gradient. Where that is 0 but for rounding, as for a bias before instance normalisation
@@ -176,6 +177,24 @@ def test_signals_and_lost_processes_end_a_run_and_one_process_completes_it(tmp_p
     assert (out / "model.safetensors").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_ctrl_c_while_the_other_process_has_not_come_ends_the_program_at_once(tmp_path: Path):
+    process = start([*COMMAND, "--devices", "2", "--out", str(tmp_path / "run")])
+    other = until("the other process", lambda: next((child for child in children_of(process.pid) if waits(child)), 0))
+    os.kill(other, signal.SIGKILL)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=15)
+    assert (process.returncode, stdout, stderr) == (130, "", "stopped; repeat the command to continue\n")
+
+
+def waits(process: int) -> bool:
+    """Whether the process was started for a part of the images."""
+    try:
+        return launch.PARENT.encode() in Path(f"/proc/{process}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 # Mistakes.
 
 
@@ -210,6 +229,11 @@ def test_a_process_that_was_started_by_one_that_has_ended_does_not_wait(monkeypa
     monkeypatch.setenv(launch.PARENT, "999999999")
     with pytest.raises(InputError, match="the process that started this one has ended"):
         external_world()
+
+
+def test_a_first_machine_whose_name_is_not_known():
+    with pytest.raises(InputError, match=r"no-such-machine.invalid, is not known here .*; set MASTER_ADDR"):
+        joined(World(1, 2, 0, 1, "tcp://no-such-machine.invalid:15000"), on_gpu=False)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")

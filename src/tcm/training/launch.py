@@ -5,7 +5,6 @@ and perhaps while they save.
 """
 
 import atexit
-import importlib
 import os
 import pickle
 import signal
@@ -15,28 +14,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 
 from tcm.errors import InputError, Interrupted, printable
+from tcm.training.connection import TORCHRUN, World, joined
 from tcm.training.device import accelerator_of, cpu_count, require_device
-from tcm.training.processes import ALONE, TIMEOUT, Processes, begin, current_processes
+from tcm.training.processes import ALONE, Processes, begin, current_processes
 
 GRACE = 20.0  # seconds for a run to end by itself after one of its processes has ended
 CALL = "from tcm.training.launch import make_call; make_call()"  # what a process runs that is given a call
 PARENT = "TCM_STARTED_BY"  # in the environment of the processes that `launch` starts: the process that did
-
-
-class World(NamedTuple):
-    """The place of this process among all processes of a run."""
-
-    rank: int
-    size: int
-    local_rank: int  # among those on this machine
-    local_size: int
-    address: str  # where they meet
 
 
 def start_processes(
@@ -100,7 +88,7 @@ def external_world() -> World | None:
     if number("WORLD_SIZE") > 1 and "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         places = number("RANK"), number("WORLD_SIZE"), number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")
         if PARENT not in os.environ:
-            return World(*places, "env://")
+            return World(*places, TORCHRUN)
         parent = int(os.environ[PARENT])
         if os.getppid() != parent:  # while this process loaded
             raise InputError("the process that started this one has ended; repeat the command to continue")
@@ -165,32 +153,6 @@ def make_call() -> None:
         sys.exit(2 if error.everywhere else f"error: {printable(error)}")
     except Interrupted as stopped:
         sys.exit(128 + stopped.signal_number)
-
-
-def joined(world: World, on_gpu: bool) -> Processes:
-    """The processes of the run, when all of them are there."""
-    if on_gpu:
-        torch.cuda.set_device(world.local_rank)
-    backend = "nccl" if on_gpu else "gloo"
-    # Other libraries import it. After the next lines, defaults of its functions would keep the group, and `leave` fail.
-    importlib.import_module("torch.distributed.nn.functional")
-    try:
-        dist.init_process_group(backend, world.address, TIMEOUT, rank=world.rank, world_size=world.size)
-        group = dist.new_group(backend="gloo", timeout=TIMEOUT) if on_gpu else None
-    except (RuntimeError, ValueError) as error:
-        found = f"the {world.size} processes of this run could not connect at {world.address}"
-        raise InputError(f"{found} ({str(error).splitlines()[0][:120]}); check that all were started") from error
-    atexit.register(leave)
-    return Processes(world.rank, world.size, world.local_rank, group)
-
-
-def leave() -> None:
-    """Ends the threads of the connections, before Python ends.
-
-    They release tensors. If one did so later, the process would abort, and the others would count it as lost.
-    """
-    begin(ALONE)  # or the group would live on
-    dist.destroy_process_group()
 
 
 def end_children(children: list[subprocess.Popen[bytes]]) -> None:
