@@ -13,12 +13,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, ImageOps
+from torch.nn.functional import interpolate
 
 
-def read(path: Path, size: int) -> np.ndarray:
-    """The image upright, resized nearly as in training, where PyTorch does it: uint8 [size, size, 3]."""
+def read(path: Path, size: int) -> torch.Tensor:
+    """The image upright and resized as in training: uint8 [size, size, 3]."""
     with Image.open(path) as image:
-        return np.asarray(ImageOps.exif_transpose(image).convert("RGB").resize((size, size), Image.Resampling.BICUBIC))
+        pixels = torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB")))
+    channels_first = pixels.permute(2, 0, 1)[None]
+    return interpolate(channels_first, (size, size), mode="bicubic", antialias=True)[0].permute(1, 2, 0)
 
 
 def main() -> None:
@@ -32,7 +35,7 @@ def main() -> None:
     about = json.loads(files["about.json"])
     if not about["preprocessing"]:
         raise SystemExit(f"{options.model} takes {about['input']}; export it with --preprocessing for this program")
-    images = torch.from_numpy(np.stack([read(path, about["size"]) for path in options.images]))
+    images = torch.stack([read(path, about["size"]) for path in options.images])
     with torch.no_grad():
         confidences, guesses = model(images).max(dim=1)
     for path, confidence, guess in zip(options.images, confidences.tolist(), guesses.tolist(), strict=True):

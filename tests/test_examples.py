@@ -35,6 +35,8 @@ WITHOUT: dict[str, tuple[Format, bool, list[str]]] = {
     "onnx_predict": ("onnx", False, ["tcm", "torch"]),
     "pt2_predict": ("pt2", True, ["tcm"]),
 }
+# Without PyTorch, Pillow resizes, which differs by a few of 255 levels from what the library does.
+CLOSE = {"onnx_predict": 2e-3, "pt2_predict": 2e-4}
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +106,7 @@ def test_an_exported_file_is_used_without_the_library(name: str, tmp_path: Path)
     for line, (path, guess, confidence) in zip(said.splitlines(), expected, strict=True):
         start, _, shown = line.rpartition("(")
         assert start == f"{path}: {guess} "
-        # Pillow, which the examples use, does not resize exactly as the library does.
-        assert float(shown.rstrip(")")) == pytest.approx(confidence, abs=2e-3)
+        assert float(shown.rstrip(")")) == pytest.approx(confidence, abs=CLOSE[name])
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -120,6 +120,7 @@ def fit(
     from tcm.pipeline.fit import fit_pipeline
     from tcm.pipeline.folder import default_out
     from tcm.pipeline.plan import data_for_fit
+    from tcm.training.processes import current_processes
 
     data = data_for_fit(_data_config(source, target, data))
     nested = {"backbone": backbone, "method": method, "mechanisms": mechanisms}
@@ -133,7 +134,7 @@ def fit(
             print(text, file=sys.stderr)
 
     fitted = fit_pipeline(config, folder, quiet, say=say, log=log)
-    if report and fitted.task is not None:
+    if report and fitted.task is not None and current_processes().first:
         from tcm.report import write_report
         from tcm.report.mechanisms import Loaded
 

@@ -26,9 +26,13 @@ class InputError(ValueError):
 
     def renamed(self, rename: Callable[[str], str]) -> "InputError":
         """The same mistake in the fields of another config, such as one that holds this one."""
-        error = InputError(FIELD.sub(lambda found: found[0].replace(found[1], rename(found[1]), 1), str(self)))
-        error.field = rename(self.field) if self.field else ""
+        error = type(self)(FIELD.sub(lambda found: found[0].replace(found[1], rename(found[1]), 1), str(self)))
+        error.field, error.everywhere = rename(self.field) if self.field else "", self.everywhere
         return error
+
+
+class LostProcess(InputError):
+    """Another process of the run has ended. Nothing is wrong with what the user gave: the run may be repeated."""
 
 
 class Interrupted(Exception):

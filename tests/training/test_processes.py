@@ -1,12 +1,13 @@
 """Runs on several processes: equal to those on one, and ended by signals and lost processes without losing anything."""
 
+import atexit
+import importlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.clusters import free_ports, until
 from support.divided import ALL
+from support.programs import children_of, is_alive, start, wait_for_step
 
 from tcm.cli.app import main
 from tcm.errors import InputError
 from tcm.nn.divided import part_of, with_global_norms
+from tcm.training import launch
+from tcm.training.connection import World, joined, leave
 from tcm.training.launch import external_world, require_devices, start_processes
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -137,48 +142,21 @@ COMMAND = ["train", "erm", "--data.benchmark", "digits", "--steps", str(STEPS), 
 COMMAND += ["--log-every", "5", "--evaluate-every", "1000", "--device", "cpu"]
 
 
-def start(out: Path) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "tcm", *COMMAND, "--devices", "2", "--out", str(out)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
-
-
-def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        rows = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
-        if rows and json.loads(rows[-1])["step"] >= step:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"step {step} never came: {process.communicate()}")
-
-
-def children_of(process: subprocess.Popen[str]) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_signals_and_lost_processes_end_a_run_and_one_process_completes_it(tmp_path: Path):
     out, alone = tmp_path / "run", tmp_path / "alone"
-    process = start(out)
+    process = start([*COMMAND, "--devices", "2", "--out", str(out)])
     wait_for_step(out, 5, process)
-    (other,) = children_of(process)
+    (other,) = children_of(process.pid)
     process.send_signal(signal.SIGTERM)  # to the first process alone
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (128 + signal.SIGTERM, "")
     assert [line for line in stderr.splitlines() if "repeat the command to continue" in line] == stderr.splitlines()
     assert not is_alive(other)
 
-    process = start(out)
+    process = start([*COMMAND, "--devices", "2", "--out", str(out)])
     wait_for_step(out, 20, process)
-    (other,) = children_of(process)
+    (other,) = children_of(process.pid)
     os.kill(other, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (2, "")
@@ -197,6 +175,24 @@ def test_signals_and_lost_processes_end_a_run_and_one_process_completes_it(tmp_p
     # In single precision rounding decides which units are active, and differences grow from there.
     assert rows[0]["loss/classification"] == pytest.approx(expected[0]["loss/classification"], rel=1e-4)
     assert (out / "model.safetensors").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_ctrl_c_while_the_other_process_has_not_come_ends_the_program_at_once(tmp_path: Path):
+    process = start([*COMMAND, "--devices", "2", "--out", str(tmp_path / "run")])
+    other = until("the other process", lambda: next((child for child in children_of(process.pid) if waits(child)), 0))
+    os.kill(other, signal.SIGKILL)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=15)
+    assert (process.returncode, stdout, stderr) == (130, "", "stopped; repeat the command to continue\n")
+
+
+def waits(process: int) -> bool:
+    """Whether the process was started for a part of the images."""
+    try:
+        return launch.PARENT.encode() in Path(f"/proc/{process}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 # Mistakes.
@@ -225,6 +221,37 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch):
     require_devices(2, "cuda")
     with pytest.raises(InputError, match="`devices` is 3, but the number of GPUs here is 2"):
         require_devices(3, "cuda")
+
+
+def test_a_process_that_was_started_by_one_that_has_ended_does_not_wait(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(launch.PARENT, "999999999")
+    with pytest.raises(InputError, match="the process that started this one has ended"):
+        external_world()
+
+
+def test_a_first_machine_whose_name_is_not_known():
+    with pytest.raises(InputError, match=r"no-such-machine.invalid, is not known here .*; set MASTER_ADDR"):
+        joined(World(1, 2, 0, 1, "tcp://no-such-machine.invalid:15000"), on_gpu=False)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_no_thread_of_the_connections_is_left_when_a_process_ends():
+    """One that releases a tensor while Python ends would abort the process, which then counts as lost."""
+
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before, (port,) = threads(), free_ports(1)
+    sys.modules.pop("torch.distributed.nn.functional", None)  # as in a new process
+    processes = joined(World(0, 1, 0, 1, f"tcp://127.0.0.1:{port}"), on_gpu=False)
+    importlib.import_module("torch.distributed.nn.functional")  # as lightning-fabric does
+    dist.all_reduce(torch.ones(1), group=processes.group)
+    assert threads() > before
+    atexit.unregister(leave)
+    leave()
+    assert threads() == before
 
 
 def test_places_come_from_torchrun_or_srun(monkeypatch: pytest.MonkeyPatch):

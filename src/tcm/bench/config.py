@@ -141,6 +141,8 @@ class SuiteConfig:
     """Folder for packed images. Default: tcm in the user's cache folder."""
     device: Device = "auto"
     """auto: the GPU if there is one."""
+    devices: int = 1
+    """Number of GPUs, or on a CPU of processes, that divide the images of each step of a run."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the networks. auto: on a GPU, if a run is long enough to win back the minute that it takes."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)

@@ -16,6 +16,7 @@ from tcm.errors import InputError
 from tcm.mechanisms.train import KIND, MechanismsConfig, train_mechanisms
 from tcm.mechanisms.transport import transport
 from tcm.training.fence import take_over
+from tcm.training.launch import start_processes
 from tcm.training.run_folder import Run
 from tcm.training.tracking import TrackerName
 
@@ -37,13 +38,16 @@ def suite_work(job: Job, out: Path, on_cluster: bool, log: TrackerName | None = 
 
 
 def run_in_suite(job: Job, out: Path, words: Sequence[str], on_cluster: bool, log: TrackerName | None) -> None:
-    """Runs the job in this process, which is for it alone. Errors name the fields of the suite."""
+    """Runs the job in this process, which is for it alone, and in those that it starts. Errors name the fields of the
+    suite."""
     sys.argv[1:] = words  # environment.json shows the command of the suite
-    folder = out / job.name
-    if job.config.device == "cpu" or not torch.cuda.is_available():
-        torch.set_num_threads(1)  # on a CPU the number of threads changes the last bits of a result
+    folder, config = out / job.name, job.config
+    again = partial(run_in_suite, job, out, words, on_cluster, log)
     try:
-        if on_cluster:
+        processes = start_processes(config.devices, config.device, config.batch, again)
+        if config.device == "cpu" or not torch.cuda.is_available():
+            torch.set_num_threads(1)  # on a CPU the number of threads changes the last bits of a result
+        if on_cluster and processes.first:
             take_over(folder)
             take_over(folder / "transported")
         run_job(job, folder, log)
@@ -55,7 +59,7 @@ def run_job(job: Job, folder: Path, log: TrackerName | None = None) -> None:
     """Runs stage 1 and writes all counterfactuals, or runs stage 2."""
     if isinstance(job.config, MechanismsConfig):
         train_mechanisms(job.config, folder, log=log)
-        transport(folder, device=job.config.device)
+        transport(folder, device=job.config.device, devices=job.config.devices)
     else:
         train_classifier(job.method, job.config, folder, log=log)
 

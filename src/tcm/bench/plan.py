@@ -29,8 +29,9 @@ def plan_jobs(benchmark: str, config: SuiteConfig, settings: Any, out: Path) -> 
 
     `settings` has the settings of all methods, as in `method_settings`.
     """
-    if config.seeds < 1:
-        raise InputError("seeds", f"is {config.seeds}; give 1 or more")
+    for name in ("seeds", "devices"):
+        if getattr(config, name) < 1:
+            raise InputError(name, f"is {getattr(config, name)}; give 1 or more")
     if config.mechanisms.watch == 1 or config.mechanisms.watch < 0:
         raise InputError("mechanisms.watch", f"is {config.mechanisms.watch}; give 2 or more, or 0 for no distances")
     benchmark = suite_benchmark(benchmark)
@@ -122,6 +123,7 @@ def jobs_of_run(
             held_out=config.held_out,
             backbone=config.backbone,
             device=config.device,
+            devices=config.devices,
             compile=config.compile,
             mechanisms=out / needs if needs else None,
         ),
@@ -155,6 +157,7 @@ def mechanisms_job(task: SuiteTask, k: int, config: SuiteConfig) -> Job:
             watch=WatchConfig(chosen.watch),
             backbone=config.backbone if chosen.watch else BackboneConfig(),
             device=config.device,
+            devices=config.devices,
             compile=config.compile,
         ),
     )

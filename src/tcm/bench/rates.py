@@ -50,8 +50,9 @@ def rates_of_rows(jobs: Iterable[Job], rows: Sequence[Mapping[str, str]]) -> dic
     """
     measured: dict[str, dict[str, list[tuple[float, int]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row["selection"] == "last" and float(row["seconds"] or 0) > 0:
-            key = comparable(row["method"], json.loads(row["config"]))
+        config = json.loads(row["config"])
+        if row["selection"] == "last" and float(row["seconds"] or 0) > 0 and config.get("devices", 1) == 1:
+            key = comparable(row["method"], config)
             measured[key][row["device"]].append((float(row["seconds"]), int(row["steps"])))
     rates = {}
     for job in jobs:

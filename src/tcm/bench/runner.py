@@ -13,15 +13,16 @@ import torch
 from tcm.bench.config import SuiteConfig
 from tcm.bench.jobs import is_finished, require_same_config, suite_work
 from tcm.bench.launchers.launcher import JobState, Launcher
-from tcm.bench.launchers.local import LocalLauncher
+from tcm.bench.launchers.local import LocalLauncher, visible_gpus
 from tcm.bench.plan import Job, plan_jobs
 from tcm.bench.progress_table import SuiteDisplay
 from tcm.bench.tasks import suite_benchmark
 from tcm.classifier.selection import RULES, selected
 from tcm.errors import InputError, Interrupted
 from tcm.results.store import add_rows, row
-from tcm.training.device import cpu_count, require_device
+from tcm.training.device import cpu_count
 from tcm.training.files import lock, make_folder
+from tcm.training.launch import require_devices
 from tcm.training.run_folder import Run
 from tcm.training.stop_requests import StopRequest, stop_requests
 from tcm.training.tracking import TrackerName, require_tracker
@@ -56,9 +57,9 @@ def run_suite(
     """
     require_tracker(log)
     out = Path(os.path.abspath(out.expanduser()))
-    launcher = launcher or local_launcher(config, jobs)
     benchmark = suite_benchmark(benchmark)
     planned = plan_jobs(benchmark, config, settings, out)
+    launcher = launcher or local_launcher(config, jobs)
     make_folder(out)
     with lock(out):
         for job in planned:
@@ -72,12 +73,17 @@ def run_suite(
 
 
 def local_launcher(config: SuiteConfig, jobs: int | None) -> LocalLauncher:
-    """Processes of this machine, `jobs` at once: one per core, but one on a GPU, unless it is given."""
+    """Processes of this machine, `jobs` at once: one job per GPU or core, but one on GPUs, unless it is given."""
     if jobs is not None and jobs < 1:
         raise InputError("jobs", f"is {jobs}; give 1 or more")
-    require_device(config.device)
-    on_gpu = config.device != "cpu" and torch.cuda.is_available()
-    return LocalLauncher(jobs or (1 if on_gpu else min(cpu_count(), MAX_JOBS)), PRELOAD)
+    require_devices(config.devices, config.device)
+    if config.device == "cpu" or not torch.cuda.is_available():
+        return LocalLauncher(jobs or max(min(cpu_count() // config.devices, MAX_JOBS), 1), PRELOAD)
+    gpus, jobs = visible_gpus(), jobs or 1
+    if config.devices > 1 and jobs * config.devices > len(gpus):
+        found = f"is {jobs}, and with `devices={config.devices}` these need {jobs * config.devices} GPUs"
+        raise InputError("jobs", f"{found}, but there are {len(gpus)} here; give less")
+    return LocalLauncher(jobs, PRELOAD, gpus, config.devices)
 
 
 class Suite:

@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return 0
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        if is_first_process():
+            print(STOPPED, file=sys.stderr)
         return 128 + signal.SIGINT
 
 

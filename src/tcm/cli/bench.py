@@ -68,7 +68,8 @@ def bench_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
             benchmark: office-home, imageclef-da, visda-2017, office-31 or digits.
             out: Folder of the suite.
             method: The settings of each method.
-            jobs: Number of runs at the same time. Default: one per core on a CPU, at most 8; one on a GPU.
+            jobs: Number of runs at the same time. Default: one per core on a CPU, at most 8; one on a GPU. Several GPUs
+                are shared out.
             launcher: Where the runs go: processes of this machine, a Ray cluster, or Slurm.
             address: HOST:PORT of the head of the Ray cluster. Default: the cluster of this machine.
             ray: What each run needs of a Ray cluster.
@@ -146,8 +147,8 @@ def launcher_named(
             raise InputError(field, f"is not used with `launcher={name}`; leave it out")
     on_gpu = config.device != "cpu"
     if name == "ray":
-        return RayLauncher(ray, "auto" if address is None else address, on_gpu)
-    return SlurmLauncher(slurm, on_gpu) if name == "slurm" else None
+        return RayLauncher(ray, "auto" if address is None else address, on_gpu, config.devices)
+    return SlurmLauncher(slurm, on_gpu, config.devices) if name == "slurm" else None
 
 
 def print_plan(
@@ -158,6 +159,8 @@ def print_plan(
     from tcm.bench.rates import kind_of, probed_rates, rates_of_rows
 
     out, benchmark = Path(os.path.abspath(out.expanduser())), suite_benchmark(benchmark)
+    if config.devices > 1:
+        raise InputError("devices", f"is {config.devices}, but --plan counts hours of one device; leave it out")
     jobs = plan_jobs(benchmark, config, settings, out)
     own = [out / STORE] if (out / STORE).exists() else []
     known = rates_of_rows(jobs, read_rows([*map(store_of, stores), *own]))

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tcm.cli.messages import is_first_process
+
 STOPPED = "stopped; repeat the command to continue"
 
 
@@ -15,7 +17,8 @@ def end_at_once(number: int = signal.SIGINT, frame: FrameType | None = None) -> 
     An exception in the middle of an import could end in anything. While modules load nothing can be lost, so the
     process need not clean up.
     """
-    os.write(2, f"{STOPPED}\n".encode())
+    if is_first_process():
+        os.write(2, f"{STOPPED}\n".encode())
     os._exit(128 + number)
 
 

@@ -25,7 +25,6 @@ from tcm.pipeline.config import FitConfig
 from tcm.pipeline.fit import PREDICTIONS, fit_pipeline
 from tcm.pipeline.folder import default_out
 from tcm.pipeline.plan import WITH_MECHANISMS, data_for_fit
-from tcm.training.launch import require_one_process
 from tcm.training.run_folder import Run, mechanisms_run, read_json
 from tcm.training.tracking import TrackerName
 
@@ -192,8 +191,9 @@ def fit_folders(
         if not quiet:
             print(with_options(text), file=sys.stderr)
 
-    require_one_process("tcm fit")
     fitted = fit_pipeline(config, out, quiet, probabilities=probabilities, say=say, log=log)
+    if not is_first_process():
+        return 0
     page = out / "report" / "index.html"
     if fitted.task is not None or not page.exists():
         page = write_report(fitted.runs, out / "report", Loaded(fitted.task, fitted.trained))

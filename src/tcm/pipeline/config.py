@@ -49,6 +49,9 @@ class FitConfig:
     """Steps between checkpoints."""
     device: Device = "auto"
     """auto: the GPU if there is one."""
+    devices: int = 1
+    """Number of GPUs, or on a CPU of processes, that divide the images of each training step. Not needed with torchrun
+    or srun."""
     precision: Precision = "auto"
     """auto: bf16 on a GPU that supports it, fp32 otherwise."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)

@@ -13,7 +13,7 @@ from tcm.data.task import DataConfig, Task, default_cache, load_task
 from tcm.mechanisms.load import TrainedMechanisms, load_mechanisms
 from tcm.mechanisms.train import train_mechanisms
 from tcm.mechanisms.transport import transport
-from tcm.pipeline.choice import choose
+from tcm.pipeline.choice import RunChoice, choose
 from tcm.pipeline.config import FitConfig
 from tcm.pipeline.folder import FitFolder, write_predictions
 from tcm.pipeline.plan import (
@@ -28,6 +28,7 @@ from tcm.pipeline.plan import (
 )
 from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight, require_network
 from tcm.progress import StageProgress, format_duration
+from tcm.training.launch import start_processes
 from tcm.training.tracking import TrackerName, require_tracker
 
 LONG = 3600.0  # seconds from which on a remedy is offered
@@ -72,31 +73,56 @@ def fit_pipeline(
     a copy of the metrics of all runs.
     """
     require_tracker(log)
-    folder, given = FitFolder(out), given_json(config)
+    processes, folder = start_processes(config.devices, config.device, config.batch), FitFolder(out)
+    quiet = quiet or not processes.first
+    if processes.from_first(lambda: opened(folder, config)):
+        chosen, reason = processes.from_first(lambda: finished(folder, probabilities))
+        return Fit(out, folder.plan, chosen, reason, None, None)
+    task = processes.first_then_others(lambda: load_task(config.data, quiet))
+    # One process decides; the stages are the work of all.
+    plan, estimate = processes.from_first(lambda: planned(folder, config, task, quiet, say))
+    trained = run_stages(config, plan, task, out, StageProgress(estimate.stages), quiet, log)
+
+    def conclude() -> RunChoice:
+        folder.finish(*choose(plan, out))
+        return finished(folder, probabilities)
+
+    chosen, reason = processes.from_first(conclude)
+    return Fit(out, plan, chosen, reason, task, trained)
+
+
+def opened(folder: FitFolder, config: FitConfig) -> bool:
+    """Whether the fit is finished; an error if the folder cannot be used, or was started with other settings."""
     folder.require_free()
     if folder.exists:
-        folder.require_same(given)
-    if folder.chosen:
-        write_predictions(out / PREDICTIONS, out / folder.chosen, probabilities)
-        return Fit(out, folder.plan, folder.chosen, folder.content()["reason"], None, None)
-    if not folder.exists:
+        folder.require_same(given_json(config))
+    else:
         require_network(config)
-    task = load_task(config.data, quiet)
+    return folder.chosen is not None
+
+
+def planned(
+    folder: FitFolder, config: FitConfig, task: Task, quiet: bool, say: Callable[[str], None]
+) -> tuple[Plan, TimeEstimate]:
+    """The plan of the fit, which its folder keeps, and how long its stages will take. All of them are tried first."""
     plan = folder.plan if folder.exists else make_plan(config, task)
     say(described(plan, task))
     if plan.frozen and config.frozen is None:
         say("There is no GPU, so the network is not trained; `frozen=False` trains it and takes hours.")
     if not (folder.exists or plan.frozen):
         plan = replace(plan, data=allowed_data(config, task, quiet, say))
-    estimate = preflight(config, plan, task, out)
+    estimate = preflight(config, plan, task, folder.folder)
     say(how_long(estimate, plan))
     if not folder.exists:
-        folder.start(given, plan)
-    trained = run_stages(config, plan, task, out, StageProgress(estimate.stages), quiet, log)
-    chosen, reason = choose(plan, out)
-    write_predictions(out / PREDICTIONS, out / chosen, probabilities)
-    folder.finish(chosen, reason)
-    return Fit(out, plan, chosen, reason, task, trained)
+        folder.start(given_json(config), plan)
+    return plan, estimate
+
+
+def finished(folder: FitFolder, probabilities: bool) -> RunChoice:
+    """Writes the predictions of the run that a finished fit has chosen, and returns the choice."""
+    found = folder.content()
+    write_predictions(folder.folder / PREDICTIONS, folder.folder / found["chosen"], probabilities)
+    return RunChoice(found["chosen"], found["reason"])
 
 
 def allowed_data(config: FitConfig, task: Task, quiet: bool, say: Callable[[str], None]) -> DataConfig:
@@ -128,7 +154,14 @@ def run_stages(
                     train_mechanisms(mechanisms_config(config, plan), out / STAGE_ONE, quiet, task, log)
             elif stage == "counterfactuals":
                 trained = load_mechanisms(out / STAGE_ONE)
-                transport(out / STAGE_ONE, device=config.device, quiet=quiet, task=task, trained=trained)
+                transport(
+                    out / STAGE_ONE,
+                    device=config.device,
+                    devices=config.devices,
+                    quiet=quiet,
+                    task=task,
+                    trained=trained,
+                )
                 trained.bank.to("cpu", memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
             else:
                 given = trained if stage == WITH_MECHANISMS else None

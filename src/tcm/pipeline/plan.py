@@ -171,6 +171,7 @@ def train_config(name: str, config: FitConfig, plan: Plan, out: Path) -> TrainCo
         held_out=plan.held_out,
         save_every=config.save_every,
         device=config.device,
+        devices=config.devices,
         precision=config.precision,
         backbone=config.backbone,
         mechanisms=out / STAGE_ONE if name == WITH_MECHANISMS else None,
@@ -187,6 +188,7 @@ def mechanisms_config(config: FitConfig, plan: Plan) -> MechanismsConfig:
         seed=config.seed,
         save_every=config.save_every,
         device=config.device,
+        devices=config.devices,
         precision=config.precision,
         bank=config.mechanisms.bank,
     )

@@ -21,7 +21,9 @@ from tcm.pipeline.plan import SOURCE_ONLY, STAGE_ONE, Plan, mechanisms_config, t
 from tcm.pipeline.probe import counted_bytes, seconds_of_step, seconds_of_transport, time_of
 from tcm.progress import format_size
 from tcm.training.device import Compute, free_memory, make_fabric
+from tcm.training.launch import require_images
 from tcm.training.loop import LESS_MEMORY
+from tcm.training.processes import current_processes
 from tcm.training.run_config import open_stream
 from tcm.training.run_folder import Run
 
@@ -79,6 +81,7 @@ def preflight(config: FitConfig, plan: Plan, task: Task, out: Path) -> TimeEstim
 
 def require_batch(config: TrainConfig[Any], task: Task) -> None:
     """An error if a domain has fewer images than a batch; of the source, those that are not held out count."""
+    require_images(config.batch, current_processes().size)
     held = held_out_images(task.source, config.held_out, config.seed) if config.held_out else None
     for store, kept_out in zip(task, (held, None), strict=True):
         count = len(store) - (0 if kept_out is None else int(kept_out.sum()))
@@ -92,6 +95,7 @@ def checked_mechanisms(config: FitConfig, plan: Plan, task: Task) -> MechanismsC
     """The config of stage 1 with all defaults, which fits the images."""
     with in_stage_one():
         one = mechanisms_config(config, plan).resolved()
+        require_images(one.batch, current_processes().size)
         for store in task:
             if len(store) < one.batch:
                 found = f"is {one.batch}, but {printable(store.name)} has {len(store)} images"
@@ -116,7 +120,7 @@ def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan)
     method = config.method.build(Problem(len(task.source.classes), backbone))
     fabric.to_device(method)
     size, images = counted_bytes(method), sum(map(len, task))
-    per_image = seconds_per_image(fabric, backbone, task, config.data.view.crop)
+    per_image = seconds_per_image(fabric, backbone, task, config.data.view.crop) / current_processes().size
     if plan.frozen:  # the first method computes the features, and the second finds them in the cache
         return StageCost(images * per_image if name == SOURCE_ONLY else 1.0, 2 * size), per_image
 
@@ -124,10 +128,15 @@ def classifier_cost(name: str, config: TrainConfig[Any], task: Task, plan: Plan)
         strong = config.method.strong_counterfactuals
         return open_stream(replace(config, batch=batch), task, fabric, strong_counterfactuals=strong)
 
-    step = seconds_of_step(fabric, method, stream, config.batch)
+    step = seconds_of_step(fabric, method, stream, max(own_part(config.batch), 2))  # batch normalisation needs two
     seconds = config.schedule.steps * step + EVALUATIONS * images * per_image
     # On disk: the model, the state with its momentum, and a second state while it is written.
     return StageCost(seconds, 5 * size), per_image
+
+
+def own_part(batch: int) -> int:
+    """The images of a batch that one process of the fit passes through the networks."""
+    return -(-batch // current_processes().size)
 
 
 def seconds_per_image(fabric: Compute, backbone: Backbone, task: Task, crop: int) -> float:
@@ -148,8 +157,8 @@ def mechanisms_costs(config: MechanismsConfig, task: Task) -> dict[str, StageCos
     def stream(batch: int) -> Stream:
         return open_stream(replace(config, batch=batch), task, fabric)
 
-    step = seconds_of_step(fabric, bank, stream, config.batch)
-    transported = seconds_of_transport(fabric, bank, task) * images
+    step = seconds_of_step(fabric, bank, stream, own_part(config.batch))
+    transported = seconds_of_transport(fabric, bank, task) * images / current_processes().size
     made = config.initial_k * images * 3 * task.source.size**2
     return {
         STAGE_ONE: StageCost(config.schedule.steps * step, 7 * size),  # Adam keeps two moments of each parameter

@@ -6,38 +6,34 @@ and perhaps while they save.
 
 import atexit
 import os
+import pickle
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 
-from tcm.errors import InputError
+from tcm.errors import InputError, Interrupted, printable
+from tcm.training.connection import TORCHRUN, World, joined
 from tcm.training.device import accelerator_of, cpu_count, require_device
-from tcm.training.processes import ALONE, TIMEOUT, Processes, begin, current_processes
+from tcm.training.processes import ALONE, Processes, begin, current_processes
 
 GRACE = 20.0  # seconds for a run to end by itself after one of its processes has ended
+CALL = "from tcm.training.launch import make_call; make_call()"  # what a process runs that is given a call
 PARENT = "TCM_STARTED_BY"  # in the environment of the processes that `launch` starts: the process that did
 
 
-class World(NamedTuple):
-    """The place of this process among all processes of a run."""
-
-    rank: int
-    size: int
-    local_rank: int  # among those on this machine
-    local_size: int
-    address: str  # where they meet
-
-
-def start_processes(devices: int, device: str, batch: int | None = None) -> Processes:
+def start_processes(
+    devices: int, device: str, batch: int | None = None, call: Callable[[], None] | None = None
+) -> Processes:
     """The processes of this run: those that torchrun or srun started, or `devices` on this machine.
 
-    Called at the start of a run, in every process. `batch` is the number of images of which each must have one.
+    Called at the start of a run, in every process. `batch` is the number of images of which each must have one. The
+    processes that this one starts make the `call`, which can be pickled; without it, they are the same program again.
     """
     if devices < 1:
         raise InputError("devices", f"is {devices}; give 1 or more")
@@ -53,7 +49,7 @@ def start_processes(devices: int, device: str, batch: int | None = None) -> Proc
         raise InputError("devices", f"{given}; leave it out: torchrun and srun decide it")
     require_devices(world.local_size if world else devices, device)
     require_images(batch, world.size if world else devices)
-    world = world or launch(devices)
+    world = world or launch(devices, call)
     if not os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(max(cpu_count() // world.local_size, 1))
     return begin(joined(world, on_gpu=accelerator_of(device) == "cuda"))
@@ -91,12 +87,13 @@ def external_world() -> World | None:
 
     if number("WORLD_SIZE") > 1 and "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         places = number("RANK"), number("WORLD_SIZE"), number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE")
-        started_here = os.environ.get(PARENT) == str(os.getppid())
-        where = "env://"
-        if started_here:
-            where = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-            threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-        return World(*places, where)
+        if PARENT not in os.environ:
+            return World(*places, TORCHRUN)
+        parent = int(os.environ[PARENT])
+        if os.getppid() != parent:  # while this process loaded
+            raise InputError("the process that started this one has ended; repeat the command to continue")
+        threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+        return World(*places, f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
     # Only srun sets this variable. A batch script without srun is one process, whatever it asked for.
     if number("SLURM_STEP_NUM_TASKS") > 1:
         from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
@@ -109,43 +106,53 @@ def external_world() -> World | None:
     return None
 
 
-def launch(count: int) -> World:
-    """Starts this program again, `count` - 1 times; each copy joins this process when it comes to the same place."""
-    import __main__
+def launch(count: int, call: Callable[[], None] | None = None) -> World:
+    """Starts this program again, `count` - 1 times; each copy joins this process when it comes to the same place.
 
-    if not hasattr(__main__, "__file__"):
-        found = f"is {count}, but only a program can be started again, not a notebook or a console"
-        raise InputError("devices", f"{found}; use tcm train or a script, or give 1")
+    With a `call`, the others are processes that make it.
+    """
+    program = ["-c", CALL] if call else this_program(count)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    module = __main__.__spec__
-    program = ["-m", module.name] if module else [os.path.abspath(sys.argv[0])]
     children = []
     for rank in range(1, count):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, PARENT: os.getpid()}
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         environment = {**os.environ, **{name: str(value) for name, value in {**place, **meeting}.items()}}
-        children.append(subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment))
+        pipe = subprocess.PIPE if call else None
+        child = subprocess.Popen([sys.executable, *program], env=environment, stdin=pipe)
+        if child.stdin:
+            with child.stdin as given:
+                given.write(pickle.dumps(call))
+        children.append(child)
     atexit.register(end_children, children)
     threading.Thread(target=end_with_children, args=(children,), daemon=True).start()
     return World(0, count, 0, count, f"tcp://127.0.0.1:{port}")
 
 
-def joined(world: World, on_gpu: bool) -> Processes:
-    """The processes of the run, when all of them are there."""
-    if on_gpu:
-        torch.cuda.set_device(world.local_rank)
-    backend = "nccl" if on_gpu else "gloo"
+def this_program(count: int) -> list[str]:
+    """The words after `python` that start this program again."""
+    import __main__
+
+    if not hasattr(__main__, "__file__"):
+        found = f"is {count}, but only a program can be started again, not a notebook or a console"
+        raise InputError("devices", f"{found}; use tcm train or a script, or give 1")
+    module = __main__.__spec__
+    return [*(["-m", module.name] if module else [os.path.abspath(sys.argv[0])]), *sys.argv[1:]]
+
+
+def make_call() -> None:
+    """Makes the call that `launch` gave to this process, and ends with its exit code."""
+    if hasattr(signal, "SIGUSR2"):  # Slurm sends it to all processes of a job, and the first one handles it
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
-        dist.init_process_group(backend, world.address, TIMEOUT, rank=world.rank, world_size=world.size)
-        group = dist.new_group(backend="gloo", timeout=TIMEOUT) if on_gpu else dist.group.WORLD
-    except (RuntimeError, ValueError) as error:
-        found = f"the {world.size} processes of this run could not connect at {world.address}"
-        raise InputError(f"{found} ({str(error).splitlines()[0][:120]}); check that all were started") from error
-    atexit.register(dist.destroy_process_group)
-    return Processes(world.rank, world.size, world.local_rank, group)
+        pickle.load(sys.stdin.buffer)()
+    except InputError as error:
+        sys.exit(2 if error.everywhere else f"error: {printable(error)}")
+    except Interrupted as stopped:
+        sys.exit(128 + stopped.signal_number)
 
 
 def end_children(children: list[subprocess.Popen[bytes]]) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tcm.errors import InputError
+from tcm.errors import InputError, LostProcess
 from tcm.nn.divided import gathered_rows, part_of
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class Processes:
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # the number of this process on its machine, and of its GPU
-    group: Any = None  # over which messages between processors go; gradients between GPUs have another
+    group: Any = None  # over which messages between processors go; None: the same as gradients, without GPUs
 
     @property
     def first(self) -> bool:
@@ -120,14 +120,14 @@ class Processes:
 
     @contextmanager
     def explain_loss(self) -> Iterator[None]:
-        """Turns the errors of a process that is gone into an InputError."""
+        """Turns the errors of a process that is gone into a LostProcess."""
         try:
             yield
         except RuntimeError as error:
             if self.size == 1 or not (isinstance(error, dist.DistError) or any(word in str(error) for word in LOST)):
                 raise
             found = "another process of this run has ended, or does not answer"
-            lost = InputError(f"{found}; repeat the command to continue from what was saved last")
+            lost = LostProcess(f"{found}; repeat the command to continue from what was saved last")
             lost.everywhere = True
             raise lost from error
 

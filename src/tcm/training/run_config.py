@@ -14,7 +14,7 @@ from tcm.data.stream import Stream, Strong
 from tcm.data.task import DataConfig, Task
 from tcm.errors import InputError
 from tcm.training.device import Compute, Device, Precision, make_fabric
-from tcm.training.launch import start_processes
+from tcm.training.launch import require_images, start_processes
 from tcm.training.learner import Learner
 from tcm.training.loop import Schedule
 from tcm.training.processes import ALONE, Processes
@@ -60,10 +60,11 @@ class RunConfig:
         steps = steps if self.steps is None else self.steps
         every = max(steps // 10, 1) if self.evaluate_every is None else self.evaluate_every
         config = dataclasses.replace(self, data=data, steps=steps, evaluate_every=every)
-        for name in ("steps", "batch", "log_every", "save_every", "evaluate_every"):
+        for name in ("steps", "batch", "log_every", "save_every", "evaluate_every", "devices"):
             value, least = getattr(config, name), min_batch if name == "batch" else 1
             if value < least:
                 raise InputError(name, f"is {value}; give {least} or more")
+        require_divisible(config, self.devices)
         return config
 
     @property
@@ -97,11 +98,17 @@ def require_valid_numbers(value: Any, field: str) -> None:
         raise InputError(field, f"is {value}; give more than 0")
 
 
+def require_divisible(config: RunConfig, size: int) -> None:
+    """An error unless so many processes can divide the steps of the run."""
+    require_images(config.batch, size)
+    if size > 1 and config.compile == "on":
+        raise InputError("compile", f"is on, but the run has {size} processes; compile needs 1, give auto")
+
+
 def open_run(config: RunConfig, out: Path, kind: dict[str, str]) -> tuple[Compute, Run]:
     """The device of a config whose defaults are filled in, and its run folder: new, or of the same configuration."""
     processes = start_processes(config.devices, config.device, config.batch)
-    if processes.size > 1 and config.compile == "on":
-        raise InputError("compile", f"is on, but the run has {processes.size} processes; compile needs 1, give auto")
+    require_divisible(config, processes.size)
     fabric, run = make_fabric(config.device, config.precision, processes.local_rank), Run(out, processes)
     processes.from_first(lambda: run.start({**kind, **to_json(config)}))
     return fabric, run

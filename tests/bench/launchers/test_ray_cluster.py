@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.clusters import ray_cluster, until
+from support.programs import children_of
 from support.six_runs import SixRuns
 
 from tcm.bench.launchers import ray_cluster as module
@@ -73,14 +74,34 @@ def test_a_process_and_a_machine_are_lost_and_nothing_differs(
         until("the end of the process on the lost machine", lambda: parent_of(there) is None)
 
     meanwhile(kill)
-    code, _, complained = six.run("--launcher", "ray", "--address", cluster.address)
+    code, said, complained = six.run("--launcher", "ray", "--address", cluster.address)
     assert code == 0
+    assert said.startswith("digits: ")  # nothing of Ray's before the results
     (line,) = complained.strip().split("\n")
     assert line.startswith("warning: the machine 127.0.0.1 ")
     assert "was lost; its runs continue on others" in line
     assert (six.rows(), six.models()) == (reference.rows(), reference.models())
     for name in killed:  # these runs started twice
         assert (six.out / "logs" / f"runs-digits-{name}.log").read_text().count("started on ") >= 2
+
+
+def test_a_run_that_lost_one_of_its_processes_is_repeated(
+    cluster: Any, tmp_path: Path, meanwhile: Callable[[Callable[[], None]], None]
+):
+    six = SixRuns(tmp_path / "suite")
+
+    def kill() -> None:
+        _, process = six.process_in_the_middle()
+        (other,) = children_of(process)
+        os.kill(other, signal.SIGKILL)
+
+    meanwhile(kill)
+    options = ["--launcher", "ray", "--address", cluster.address, "--methods", "erm", "--devices", "2"]
+    code, _, complained = six.run(*options)
+    assert (code, complained) == (0, "")
+    log = (six.out / "logs/runs-digits-erm-s0.log").read_text()
+    assert log.count("started on ") == 2
+    assert log.count("another process of this run has ended") == 1
 
 
 def test_a_run_with_bad_input_is_not_repeated(cluster: Any, tmp_path: Path):
@@ -110,6 +131,18 @@ def test_an_address_without_a_cluster_is_an_error_within_20_s(
         code, _, complained = SixRuns(tmp_path / "suite").run("--launcher", "ray", "--address", address)
     assert (code, complained.count("\n")) == (2, 1)
     assert f'--address is "{address}", where no Ray cluster can be reached' in complained
+    assert time.monotonic() - start < 20
+
+
+def test_the_cluster_of_this_machine_that_is_gone_is_an_error_within_20_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "HEALTH_SECONDS", 2.0)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # as the note that a dead cluster leaves
+    start = time.monotonic()
+    code, _, complained = SixRuns(tmp_path / "suite").run("--launcher", "ray")
+    assert (code, complained.count("\n")) == (2, 1)
+    assert '--address is "auto", where no Ray cluster can be reached' in complained
     assert time.monotonic() - start < 20
 
 

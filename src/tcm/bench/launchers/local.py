@@ -10,6 +10,8 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import torch
+
 from tcm.bench.launchers.launcher import JobState, Work
 from tcm.bench.launchers.worker import failure_reason, run_logged
 
@@ -18,15 +20,20 @@ POLL_SECONDS = 0.3
 
 class LocalLauncher:
     """Runs at most `at_once` jobs at a time, each in a fork of a server that has imported `preload`: importing torch
-    takes seconds. A process per job, so that one that is killed harms no other."""
+    takes seconds. A process per job, so that one that is killed harms no other.
+
+    Each job sees `devices` of the `gpus`. Jobs share a GPU only if there are too few.
+    """
 
     name = "local"
 
-    def __init__(self, at_once: int, preload: Sequence[str] = (__name__,)):
-        self.at_once, self.preload = at_once, preload
+    def __init__(self, at_once: int, preload: Sequence[str] = (__name__,), gpus: Sequence[str] = (), devices: int = 1):
+        self.preload = preload
+        self.free = [gpus_of(place, devices, gpus) for place in range(at_once)]  # the GPUs of jobs that may start
         self.works: dict[str, Work] = {}
         self.ended: dict[str, JobState] = {}
         self.running: dict[str, BaseProcess] = {}
+        self.taken: dict[str, str] = {}  # the GPUs of running jobs
 
     def check(self, folder: Path) -> None:
         """This machine sees its own files."""
@@ -42,6 +49,7 @@ class LocalLauncher:
         connection.wait([process.sentinel for process in self.running.values()], POLL_SECONDS)
         for name in [name for name, process in self.running.items() if not process.is_alive()]:
             code = self.running.pop(name).exitcode
+            self.free.append(self.taken.pop(name))
             failed = JobState("failed", reason=failure_reason(self.works[name].log, code))
             self.ended[name] = failed if code else JobState("done")
         return {name: self._state(name) for name in self.works}
@@ -58,8 +66,9 @@ class LocalLauncher:
             before = self._state(work.after).status if work.after in self.works else "done"
             if before == "failed":
                 self.ended[name] = JobState("failed", reason=f"{work.after} failed")
-            elif before == "done" and len(self.running) < self.at_once:
-                process = self.new_process(target=run_in_process, args=(work,))
+            elif before == "done" and self.free:
+                self.taken[name] = self.free.pop(0)
+                process = self.new_process(target=run_in_process, args=(work, self.taken[name]))
                 process.start()
                 self.running[name] = process
 
@@ -98,8 +107,21 @@ def process_type(preload: Sequence[str]) -> Callable[..., BaseProcess]:
     return context.Process
 
 
-def run_in_process(work: Work) -> None:
+def visible_gpus() -> list[str]:
+    """The names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def gpus_of(place: int, devices: int, gpus: Sequence[str]) -> str:
+    """The GPUs of the job at a place, with commas between them; "" without GPUs."""
+    return ",".join(gpus[(place * devices + number) % len(gpus)] for number in range(devices if gpus else 0))
+
+
+def run_in_process(work: Work, gpus: str) -> None:
     """Runs a job in its own process, which ends when the process that started it ends."""
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches only the launcher's process, which then stops its jobs
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

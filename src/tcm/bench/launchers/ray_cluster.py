@@ -1,5 +1,6 @@
 """Jobs as tasks of a Ray cluster. Ray places them, and repeats them when a worker or a machine is lost."""
 
+import io
 import os
 import signal
 import socket
@@ -7,14 +8,15 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tcm.bench.launchers.launcher import JobState, Work
 from tcm.bench.launchers.shared_folder import not_shared, token_file
-from tcm.bench.launchers.worker import DONE, FAILED, failure_reason, machine_of, run_logged, size_of
-from tcm.errors import InputError, printable
+from tcm.bench.launchers.worker import DONE, FAILED, LOST, failure_reason, machine_of, run_logged, size_of
+from tcm.errors import InputError, LostProcess, printable
 
 POLL_SECONDS = 0.5
 CONNECT_SECONDS = 4.0  # until a machine answers at all
@@ -29,41 +31,52 @@ class RayConfig:
     """What each job needs of a Ray cluster."""
 
     cpus: float = 1.0
-    """CPUs of each run."""
+    """CPUs of each run, or of each of its processes with --devices."""
     gpus: float | None = None
-    """GPUs of each run. A fraction puts several runs on one GPU. Default: 1 if the cluster has any, none on a CPU."""
+    """GPUs of each run. A fraction puts several runs on one GPU. Default: --devices if the cluster has any, none on a
+    CPU."""
     retries: int = 3
     """How often a run is repeated whose process or machine was lost. Runs that fail by themselves are not repeated."""
 
 
 class RayLauncher:
-    """Runs jobs on the cluster at `address`; "auto" is the one of this machine. `on_gpu`: jobs may use GPUs."""
+    """Runs jobs of `devices` processes on the cluster at `address`; "auto" is the one of this machine. `on_gpu`: jobs
+    may use GPUs."""
 
     name = "ray"
 
-    def __init__(self, config: RayConfig, address: str = "auto", on_gpu: bool = True):
+    def __init__(self, config: RayConfig, address: str = "auto", on_gpu: bool = True, devices: int = 1):
         for field in ("cpus", "gpus", "retries"):
             value = getattr(config, field)
             if value is not None and not 0 <= value < float("inf"):
                 raise InputError(f"ray.{field}", f"is {value}; give 0 or more")
-        self.config, self.address, self.on_gpu = config, address, on_gpu
+        if devices > 1 and config.gpus not in (None, 0, devices):
+            found = f"is {config.gpus:g}, but each process of `devices={devices}` needs its own"
+            raise InputError("ray.gpus", f"{found}; leave it out")
+        self.config, self.address, self.on_gpu, self.devices = config, address, on_gpu, devices
         self.ray = import_ray()
         self.works: dict[str, Work] = {}
         self.refs: dict[str, Any] = {}  # of the task of each job
         self.ended: dict[str, JobState] = {}
-        self.lost: set[str] = set()  # machines that were reported
+        self.lost: set[str] = set()  # machines that need not be reported any more
+        self.silence = ExitStack()
 
     def check(self, folder: Path) -> None:
         """Connects; an error if the cluster does not answer, is too small for a job or does not see the folder."""
+        # Ray prints lines of its own about lost processes, in the middle of the table or of the results.
+        self.silence.enter_context(redirect_stdout(io.StringIO()))
         connect(self.ray, self.address)
         self.gpus = self.config.gpus
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        self.lost = {node["NodeID"] for node in self.ray.nodes() if not node["Alive"]}  # before this suite
         if self.gpus is None:
-            self.gpus = float(self.on_gpu and any(node["Resources"].get("GPU") for node in nodes))
-        for field, kind, needed in (("cpus", "CPU", self.config.cpus), ("gpus", "GPU", self.gpus)):
+            self.gpus = float(self.on_gpu and any(node["Resources"].get("GPU") for node in nodes)) * self.devices
+        self.cpus = self.config.cpus * self.devices
+        for field, kind, needed in (("cpus", "CPU", self.cpus), ("gpus", "GPU", self.gpus)):
             most = max((node["Resources"].get(kind, 0) for node in nodes), default=0)
             if needed > most:
-                found = f"is {needed:g}, but no machine of the cluster has more than {most:g}"
+                of_all = f", with {self.devices} devices" if self.devices > 1 else ""
+                found = f"is {needed:g}{of_all}, but no machine of the cluster has more than {most:g}"
                 raise InputError(f"ray.{field}", f"{found}; give less")
         with token_file(folder) as file:
             self._require_seen(nodes, file)
@@ -87,9 +100,9 @@ class RayLauncher:
 
     def submit(self, works: Sequence[Work]) -> None:
         """Gives all jobs to Ray: each waits for the result of the one that it needs."""
-        needs = {"num_cpus": self.config.cpus, "num_gpus": self.gpus, "max_retries": self.config.retries}
+        needs = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.config.retries}
         # A new process for each job: it is free to redirect its output, and leaves no memory on a GPU.
-        task = self.ray.remote(max_calls=1, retry_exceptions=False, **needs)(run_task)
+        task = self.ray.remote(max_calls=1, retry_exceptions=[LostProcess], **needs)(run_task)
         self.works = {work.name: work for work in works}
         self.sizes = {work.name: size_of(work.log) for work in works}
         for work in works:
@@ -130,7 +143,7 @@ class RayLauncher:
             if not node["Alive"] and node["NodeID"] not in self.lost:
                 self.lost.add(node["NodeID"])
                 machine = f"{node['NodeManagerAddress']} (Ray node {node['NodeID'][:8]})"
-                able = any(one["Alive"] and one["Resources"].get("CPU", 0) >= self.config.cpus for one in nodes)
+                able = any(one["Alive"] and one["Resources"].get("CPU", 0) >= self.cpus for one in nodes)
                 then = "its runs continue on others" if able else "the runs wait for another one"
                 warnings.warn(f"the machine {machine} was lost; {then}", stacklevel=2)
 
@@ -146,6 +159,7 @@ class RayLauncher:
     def close(self) -> None:
         """Disconnects. Ray ends the tasks that are left."""
         self.ray.shutdown()
+        self.silence.close()
 
 
 def import_ray() -> Any:
@@ -174,17 +188,20 @@ def connect(ray: Any, address: str) -> None:
 
 
 def require_answer(address: str) -> None:
-    """An error unless there is a Ray cluster at HOST:PORT. Ray itself would try for two minutes."""
+    """An error unless there is a Ray cluster at HOST:PORT. Ray itself would try for two minutes.
+
+    auto may be the cluster of an earlier day, which Ray still has a note of.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address == "auto":
-        return
-    if not host or not port.isdecimal():
+    if address != "auto" and not (host and port.isdecimal()):
         raise InputError("address", f'is "{printable(address)}"; give HOST:PORT of the head of the cluster, or auto')
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+        if address != "auto":
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
         if not address.startswith("ray://"):
-            check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-            subprocess.run(check, timeout=HEALTH_SECONDS, check=True, capture_output=True)
+            check = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+            where = [] if address == "auto" else ["--address", address]
+            subprocess.run([*check, *where], timeout=HEALTH_SECONDS, check=True, capture_output=True)
     except (OSError, OverflowError, subprocess.SubprocessError) as error:
         reason = getattr(error, "strerror", None) or "it does not answer as a Ray cluster"
         raise unreachable(address, reason) from error
@@ -207,4 +224,6 @@ def run_task(work: Work, before: int | None) -> int:
     if before not in (None, DONE):
         return AFTER_FAILED
     code = run_logged(work)
+    if code == LOST:
+        raise LostProcess(failure_reason(work.log, code))  # Ray runs it again
     return FAILED if code == DONE and not work.finished() else code

@@ -46,9 +46,9 @@ class SlurmConfig:
     partition: str | None = None
     """Partition. Default: the cluster's."""
     gpus: int | None = None
-    """GPUs of each run. Default: 1, none on a CPU."""
+    """GPUs of each run. Default: --devices, none on a CPU."""
     cpus: int = 1
-    """CPUs of each run."""
+    """CPUs of each run, or of each of its processes with --devices."""
     memory: float | None = None
     """Memory of each run, in GB. Default: the cluster's."""
     minutes: int | None = None
@@ -60,16 +60,21 @@ class SlurmConfig:
 
 
 class SlurmLauncher:
-    """Submits jobs as arrays: one of those that need no other, and one for each job that others need."""
+    """Submits jobs of `devices` processes as arrays: one of those that need no other, and one for each job that others
+    need. A job is one task of Slurm, which starts its other processes."""
 
     name = "slurm"
 
-    def __init__(self, config: SlurmConfig, on_gpu: bool = True):
-        self.config, self.gpus = config, int(on_gpu) if config.gpus is None else config.gpus
+    def __init__(self, config: SlurmConfig, on_gpu: bool = True, devices: int = 1):
+        self.config, self.devices = config, devices
+        self.gpus = devices * on_gpu if config.gpus is None else config.gpus
         for field, least in (("gpus", 0), ("cpus", 1), ("minutes", 1), ("memory", 0)):
             value = getattr(config, field)
             if value is not None and value < least:
                 raise InputError(f"slurm.{field}", f"is {value}; give {least} or more")
+        if devices > 1 and config.gpus not in (None, 0, devices):
+            found = f"is {config.gpus}, but each process of `devices={devices}` needs its own"
+            raise InputError("slurm.gpus", f"{found}; leave it out")
         self.submitit = import_submitit()
         self.started = time.monotonic()
         self.works: dict[str, Work] = {}
@@ -143,7 +148,8 @@ class SlurmLauncher:
             "qos": config.qos,
         }
         given = {name: value for name, value in wanted.items() if value is not None}
-        fixed = {"job_name": "tcm", "nodes": 1, "ntasks_per_node": 1, "cpus_per_task": config.cpus}
+        cpus = config.cpus * self.devices
+        fixed = {"job_name": "tcm", "nodes": 1, "ntasks_per_node": 1, "cpus_per_task": cpus}
         return {**fixed, **given, "signal_delay_s": SAVE_SECONDS, "additional_parameters": more}
 
     def states(self) -> dict[str, JobState]:
@@ -213,6 +219,7 @@ def run_slurm_job(work: Work) -> None:
     if hasattr(signal, "SIGUSR2"):  # Windows has neither it nor Slurm
         signal.signal(signal.SIGUSR2, save_at_limit)
     code = run_logged(work)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # everything is saved, and queuing the job again sends one
     if at_limit and code == 128 + signal.SIGTERM:
         env = os.environ
         own = f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}" if "SLURM_ARRAY_JOB_ID" in env else ""

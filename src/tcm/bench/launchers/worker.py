@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from tcm.bench.launchers.launcher import Work
-from tcm.errors import InputError, Interrupted, printable
+from tcm.errors import InputError, Interrupted, LostProcess, printable
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2  # exit codes; 128 + n: stopped by signal n
+DONE, FAILED, BAD_INPUT, LOST = 0, 1, 2, 75  # exit codes; 128 + n: stopped by signal n
 STARTED = "started on "
 KILLED = -9
 TAIL = 20_000  # bytes: enough for the last lines of a log
@@ -28,7 +28,7 @@ def run_logged(work: Work) -> int:
     try:
         work.call()
     except InputError as error:
-        return _ended(f"error: {printable(error)}", BAD_INPUT)
+        return _ended(f"error: {printable(error)}", LOST if isinstance(error, LostProcess) else BAD_INPUT)
     except Interrupted as stopped:
         return _ended(printable(stopped), 128 + stopped.signal_number)
     except KeyboardInterrupt:
