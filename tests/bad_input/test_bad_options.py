@@ -16,6 +16,15 @@ CASES = (
         "fit a b --stepz 3",
         ("error: Unrecognized options: --stepz, 3; did you mean --steps?;",),
     ),
+    *(
+        Case(
+            f"fit with {option} {value}",
+            f"fit {{data}}/Art {{data}}/Clipart --out {{here}}/out --device cpu {option} {value}",
+            (f"error: {option} is {value}; give ",),
+            absent="out",
+        )
+        for option, value in (("--steps", 0), ("--batch", -1), ("--mechanisms.steps", 0), ("--method.threshold", 1.5))
+    ),
     Case("k without mechanisms", TRAIN + " --k 4", ("--k has no meaning for erm", "leave it out"), absent="out"),
     Case(
         "k of other mechanisms",

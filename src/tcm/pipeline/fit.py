@@ -26,7 +26,7 @@ from tcm.pipeline.plan import (
     mechanisms_config,
     train_config,
 )
-from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight, require_network
+from tcm.pipeline.preflight import TimeEstimate, in_stage_one, preflight, require_settings
 from tcm.progress import StageProgress, format_duration
 from tcm.training.launch import start_processes
 from tcm.training.tracking import TrackerName, require_tracker
@@ -97,7 +97,7 @@ def opened(folder: FitFolder, config: FitConfig) -> bool:
     if folder.exists:
         folder.require_same(given_json(config))
     else:
-        require_network(config)
+        require_settings(config)
     return folder.chosen is not None
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tcm.classifier.evaluate import run_in_batches
 from tcm.classifier.train_config import TrainConfig
+from tcm.config import to_json
 from tcm.data.holdout import held_out_images
 from tcm.data.stream import Stream
 from tcm.data.task import Task
@@ -24,7 +25,7 @@ from tcm.training.device import Compute, free_memory, make_fabric
 from tcm.training.launch import require_images
 from tcm.training.loop import LESS_MEMORY
 from tcm.training.processes import current_processes
-from tcm.training.run_config import open_stream
+from tcm.training.run_config import open_stream, require_valid_numbers
 from tcm.training.run_folder import Run
 
 EVALUATIONS = 10  # of a run
@@ -49,8 +50,16 @@ class StageCost(NamedTuple):
     bytes: float
 
 
-def require_network(config: FitConfig) -> None:
-    """An error if the backbone or its pretrained weights cannot be had. It needs no images, so it comes first."""
+def require_settings(config: FitConfig) -> None:
+    """An error if a number is of no use with any images, or the backbone or its pretrained weights cannot be had.
+
+    It needs no images, so it comes first.
+    """
+    one = config.mechanisms
+    numbers = {"steps": config.steps, "batch": config.batch, "save_every": config.save_every}
+    numbers |= {"mechanisms.steps": one.steps, "mechanisms.batch": one.batch, "method": to_json(config.method)}
+    for name, value in numbers.items():
+        require_valid_numbers(value, name)
     config.backbone.resolved(config.data.is_small).build()
 
 
