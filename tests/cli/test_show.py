@@ -35,3 +35,17 @@ def test_a_target_without_labels_has_estimates_in_place_of_accuracies(accuracy: 
     assert ("mean per class" in text) == (accuracy is not None)
     assert "no labels" not in text
     assert "no labels" in printed([summary(None)])
+
+
+@pytest.mark.parametrize("accuracy", [None, 0.7])
+def test_source_accuracy_is_that_of_held_out_images_if_all_runs_have_some(accuracy: float | None):
+    held, trained = summary(accuracy), summary(accuracy)
+    held["source"]["held_out_accuracy"] = 0.6
+    trained["source"]["held_out_accuracy"] = None
+    both = " ".join(printed([held, held], ESTIMATE, ESTIMATE).split())
+    assert "60.0 %" in both
+    assert "90.0 %" not in both
+    assert "held out" in both
+    mixed = printed([held, trained], ESTIMATE, ESTIMATE)
+    assert "90.0 %" in mixed
+    assert "held out" not in mixed

@@ -18,6 +18,8 @@ from tcm.training.files import can_be_replaced
 from tcm.training.run_folder import Run, read_json
 from tcm.training.tracking import FOLDER, TrackerName
 
+SOURCE_HEADINGS = {False: "source accuracy", True: "source accuracy, held out"}
+
 
 def scores_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Estimate | None] = ()) -> Table:
     """One row per run: its accuracies, also on each of several sources, the selection rule and the time.
@@ -29,14 +31,15 @@ def scores_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Estima
     source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
     table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
     domains = [domain["name"] for domain in summaries[0]["source"].get("domains", [])]
-    accuracies = ("target accuracy", "mean per class", "source accuracy", *map(printable, domains))
+    held_out = has_held_out(summaries)
+    accuracies = ("target accuracy", "mean per class", SOURCE_HEADINGS[held_out], *map(printable, domains))
     for heading in ("method", *accuracies, "selected by", "time"):
         table.add_column(heading, justify="left" if heading in ("method", "selected by") else "right")
     for summary in summaries:
         accuracy = [summary["target"][key] for key in ("accuracy", "mean_class_accuracy")]
         cells = ["no labels" if value is None else f"{100 * value:.1f} %" for value in accuracy]
         sources = [summary["source"], *summary["source"].get("domains", [])]
-        cells += [f"{100 * source['accuracy']:.1f} %" for source in sources]
+        cells += [source_accuracy(source, held_out) for source in sources]
         table.add_row(summary["method"], *cells, summary["selection"], f"{summary['seconds']:.0f} s")
     return table
 
@@ -46,12 +49,24 @@ def estimates_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Est
     source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
     table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
     table.add_column("method")
-    for heading in ("estimated target accuracy", "source accuracy", "time"):
+    held_out = has_held_out(summaries)
+    for heading in ("estimated target accuracy", SOURCE_HEADINGS[held_out], "time"):
         table.add_column(heading, justify="right")
     for summary, found in zip(summaries, estimates, strict=True):
-        cells = [found.in_short if found else "–", f"{100 * summary['source']['accuracy']:.1f} %"]
+        cells = [found.in_short if found else "–", source_accuracy(summary["source"], held_out)]
         table.add_row(summary["method"], *cells, f"{summary['seconds']:.0f} s")
     return table
+
+
+def has_held_out(summaries: Sequence[dict[str, Any]]) -> bool:
+    """Whether all runs, in each of their sources, kept images from training, which show how good a model is."""
+    sources = [source for summary in summaries for source in (summary["source"], *summary["source"].get("domains", []))]
+    return all(source.get("held_out_accuracy") is not None for source in sources)
+
+
+def source_accuracy(source: dict[str, Any], held_out: bool) -> str:
+    """The accuracy on the images of a source, or on those that were held out."""
+    return f"{100 * source['held_out_accuracy' if held_out else 'accuracy']:.1f} %"
 
 
 def print_remarks(run: Path) -> None:
