@@ -223,7 +223,7 @@ def test_a_doubtful_folder_is_reported_in_one_line(tmp_path: Path):
         draw_domain(tmp_path / name)
     for number in range(1, 4):
         (tmp_path / "photos" / "hat" / f"{number}.jpg").unlink()
-    command = [sys.executable, "-m", "tcm", "fit", "photos", "cliparts", "--steps", "0", "--device", "cpu"]
+    command = [sys.executable, "-m", "tcm", "fit", "photos", "cliparts", "--batch", "1000", "--device", "cpu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "UserWarning" not in done.stderr

@@ -53,7 +53,7 @@ def imageclef_da(root: Path, target: str = "p/0.jpg 0\np/1.jpg 1\n") -> SuiteCon
     return SuiteConfig(root=root, tasks="I2P", methods="erm", seeds=1, steps=1, batch=2, size=32, crop=32)
 
 
-@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
+@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*one image")
 def test_the_rows_have_the_name_of_the_benchmark(tmp_path: Path):
     config, out = imageclef_da(tmp_path / "any"), tmp_path / "out"
     run_suite("imageclef-da", config, method_settings(small=True), out, quiet=True)
@@ -61,7 +61,7 @@ def test_the_rows_have_the_name_of_the_benchmark(tmp_path: Path):
     assert found == {("ImageCLEF-DA", "I>P", "i", "p")}
 
 
-@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*single image")
+@pytest.mark.filterwarnings("ignore:.*ImageCLEF-DA", "ignore:.*one image")
 def test_without_labels_of_the_target_there_are_rows_but_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     config, out = imageclef_da(tmp_path / "any", target="p/0.jpg\np/1.jpg\n"), tmp_path / "out"
     assert run_benchmark("imageclef-da", config, method_settings(small=True), out, quiet=True) == 0

@@ -479,7 +479,7 @@ def test_another_process_waits_for_the_one_that_packs(many: Path, cache: Path):
 def test_too_little_room_is_a_warning_before_the_work(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     full = shutil._ntuple_diskusage(10**6, 10**6, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with pytest.warns(UserWarning, match=r"take 0\.0 GB, but .* has 0\.0 GB left; free some space or set `data.cache`"):
+    with pytest.warns(UserWarning, match=r"take 3\.1 kB, but .* has 1\.0 kB left; free some space or set `data.cache`"):
         open_or_pack(read_domain(folder), 16, cache)
 
 

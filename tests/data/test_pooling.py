@@ -73,7 +73,7 @@ def test_a_warning_names_the_classes_that_a_source_lacks(root: Path):
     (root / "Art/key/0.jpg").rename(root / "Art/cup/9.jpg")
     for number in (1, 2):
         (root / f"Art/key/{number}.jpg").unlink()
-    with pytest.warns(UserWarning, match=rf"the source {root}/Art \+ {root}/Clip art has a single image .*: key"):
+    with pytest.warns(UserWarning, match=rf"the source {root}/Art \+ {root}/Clip art has only one image .*: key"):
         read_domains(settings(root))
 
 

@@ -22,7 +22,7 @@ from tcm.nn.critic import CriticConfig
 from tcm.nn.generator import GeneratorConfig
 from tcm.training.run_folder import Run, read_json
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*single image", "ignore:.*one image")
+pytestmark = pytest.mark.filterwarnings("ignore:.*one image")
 IMAGES = {"source/cup": 3, "source/hat": 1, "target": 4}
 STEPS, SAVED, KILLED = 6, 2, 5
 

@@ -51,7 +51,7 @@ class StageCost(NamedTuple):
 
 
 def require_settings(config: FitConfig) -> None:
-    """An error if a number is of no use with any images, or the backbone or its pretrained weights cannot be had.
+    """An error if a number is invalid whatever the images are, or the backbone or its weights cannot be loaded.
 
     It needs no images, so it comes first.
     """

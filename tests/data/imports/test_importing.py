@@ -96,7 +96,7 @@ def test_an_import_is_a_folder_like_any_other(tmp_path: Path):
     found = import_shards([shard], tmp_path / "out", Wanted(domain="domain"), quiet=True)
     assert set(found.images) == {f"{domain}/{label}" for domain in ("art", "photo") for label in ("cup", "hat", "key")}
     import_shards([shard], tmp_path / "target", Wanted(unlabelled=True), quiet=True)
-    with pytest.warns(UserWarning, match="single image"):
+    with pytest.warns(UserWarning, match="only one image for 3 of its 3 classes"):
         source, target = read_plain_folders(tmp_path / "out" / "art", tmp_path / "target")
     assert (source.classes, len(source.paths), target.labels) == (("cup", "hat", "key"), 3, (-1,) * 6)
 
