@@ -90,7 +90,7 @@ def fit(
 
     Small images have both stages of TCM (TCM Algorithm 1). Photographs have no mechanisms by default, because
     counterfactuals have not helped there so far; `k=4` asks for them. Photographs without a GPU get a linear classifier
-    and label propagation on pretrained features. Calling it again with the same settings continues what was
+    and self-training on pretrained features. Calling it again with the same settings continues what was
     interrupted; a finished folder is only loaded.
 
     Args:

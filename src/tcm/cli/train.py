@@ -147,7 +147,7 @@ def fit_command(parsed: Mapping[str, Any] | None) -> Callable[..., int]:
 
         Small images (below 64 pixels): both stages, with mechanisms. Photographs: TCM without mechanisms, because
         counterfactuals have not helped there so far; --k 4 asks for them. Photographs without a GPU: a linear
-        classifier and label propagation on pretrained features; --no-frozen trains the network.
+        classifier and self-training on pretrained features; --no-frozen trains the network.
 
         Args:
             source: Labelled images in class folders; or several: A,B.

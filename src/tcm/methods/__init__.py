@@ -24,6 +24,7 @@ from tcm.methods.mcc import MCCConfig
 from tcm.methods.mcd import MCDConfig
 from tcm.methods.mdd import MDDConfig
 from tcm.methods.method import MethodConfig
+from tcm.methods.self_training import SelfTrainingConfig
 from tcm.methods.shot import SHOTConfig
 from tcm.methods.symnets import SymNetsConfig
 from tcm.methods.tcm.control import ControlConfig
@@ -55,6 +56,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "shot": SHOTConfig,
     "cst": CSTConfig,
     "icon": ICONConfig,
+    "self-training": SelfTrainingConfig,
     "baseline": BaselineConfig,
     "tcm": TCMConfig,
     "tcm-paper": PaperConfig,

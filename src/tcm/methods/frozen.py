@@ -18,6 +18,8 @@ class FrozenMethod(Method):
         super().__init__(problem, config)
         del self.bottleneck, self.classifier
         self.backbone.requires_grad_(False)
+        # Without this a ResNet-50 is slower on a CPU too: 0.7 times as fast in fp32, 0.3 in bf16.
+        self.backbone.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     @property
     @abstractmethod
@@ -36,7 +38,8 @@ class FrozenMethod(Method):
         """Fits the method if this is the first step."""
         if not self.fitted:
             self.eval()
-            self.fit()
+            with torch.autocast(self.backbone.mean.device.type, enabled=False):
+                self.fit()
             self.train()
         return self.losses(batch, progress)
 

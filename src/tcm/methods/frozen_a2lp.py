@@ -42,11 +42,7 @@ class Propagation:
         """Labels all target images by the features of this network, which must be in evaluation mode."""
         assert self.task_features is not None, "there are no images"
         source, labels, target = self.task_features(network)
-        if target.device.type == "mps":  # which has no sparse matrices
-            given = (source.cpu(), labels.cpu(), target.cpu())
-            found = propagated_labels(*given, self.classes, self.config).to(target.device)
-        else:
-            found = propagated_labels(source, labels, target, self.classes, self.config)
+        found = propagated_labels(source, labels, target, self.classes, self.config)
         return LabelledTarget(found, in_single(target))
 
 

@@ -34,10 +34,18 @@ class FrozenERM(FrozenMethod):
         """Fits the classifier to all source images that are not held out."""
         assert self.task_features is not None, "there are no images"
         features, labels, _ = self.task_features(self.backbone)
-        weight, bias = logistic_regression(F.normalize(features.cpu(), dim=1), labels.cpu(), self.linear.out_features)
+        self.fit_linear(self.normalised(features), labels)
+
+    def fit_linear(self, features: Tensor, labels: Tensor) -> None:
+        """Fits the classifier to normalised features [n, width] and their labels [n]."""
+        weight, bias = logistic_regression(features.cpu(), labels.cpu(), self.linear.out_features)
         self.linear.weight.copy_(weight)
         self.linear.bias.copy_(bias)
-        self.loss.copy_(F.cross_entropy(self.answer_of(features).logits, labels).clamp_min(1e-12))
+        self.loss.copy_(F.cross_entropy(self.linear(features), labels).clamp_min(1e-12))
+
+    def normalised(self, features: Tensor) -> Tensor:
+        """The input of the linear classifier: features [batch, width], scaled to length 1."""
+        return F.normalize(features, dim=1)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """The cross-entropy on the source. Nothing minimises it further."""
@@ -45,7 +53,7 @@ class FrozenERM(FrozenMethod):
 
     def answer_of(self, features: Tensor) -> Answer:
         """The output of the linear classifier."""
-        return Answer(self.linear(F.normalize(features, dim=1)), features)
+        return Answer(self.linear(self.normalised(features)), features)
 
 
 def logistic_regression(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

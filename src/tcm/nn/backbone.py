@@ -45,13 +45,15 @@ class BackboneConfig:
 
     def require_crop(self, crop: int) -> None:
         """An error if the network, such as a vision transformer, takes images of another size only."""
-        if self.name == "small":
-            return
-        about = _pretrained_config(self.name)
-        if about and about.fixed_input_size and about.input_size[-1] != crop:
-            side = about.input_size[-1]
+        side = self.fixed_side()
+        if side not in (None, crop):
             found = f"is {crop}, but `backbone.name={self.name}` takes images of side {side} only"
             raise InputError("data.crop", f"{found}; give `data.crop={side}`")
+
+    def fixed_side(self) -> int | None:
+        """The side of the images that the network takes; None if it takes any."""
+        about = None if self.name == "small" else _pretrained_config(self.name)
+        return about.input_size[-1] if about and about.fixed_input_size else None
 
     def build(self, initialise: bool = True) -> "Backbone":
         """The network; without `initialise` no pretrained weights are loaded, for a checkpoint will replace them."""

@@ -48,6 +48,8 @@ def propagated_labels(
     The algorithm of Zhang et al. (2020): in every round but the first, the anchors of all former rounds are labelled
     points too.
     """
+    if target.device.type == "mps":  # which has no sparse matrices
+        return propagated_labels(source.cpu(), labels.cpu(), target.cpu(), classes, config).to(target.device)
     with torch.autocast(target.device.type, enabled=False):
         points = F.normalize(in_single(torch.cat([source, target])), dim=1)
         known = F.one_hot(labels, classes).to(points.dtype)

@@ -34,8 +34,8 @@ class FitConfig:
     """Number of mechanisms of stage 1; 0: no stage 1. auto: start with 8 and drop those that are unused. Default: 4 for
     small images. Photographs 0: there counterfactuals have not helped so far, and stage 1 takes most of the time."""
     frozen: bool | None = None
-    """Do not train the backbone: a linear classifier and label propagation on its pretrained features, in minutes on a
-    CPU. Default: for photographs if there is no GPU."""
+    """Do not train the backbone: a linear classifier and self-training on its pretrained features, in minutes on a CPU.
+    Default: for photographs if there is no GPU."""
     compare: bool = False
     """Also train three rivals: cdan-e, mcc and fixmatch."""
     seed: int = 0

@@ -17,13 +17,14 @@ from tcm.data.task import SMALL, DataConfig, Task, read_domains
 from tcm.errors import InputError, printable
 from tcm.mechanisms.train import MechanismsConfig
 from tcm.methods import METHODS, MethodConfig
-from tcm.methods.a2lp import A2LPConfig
 from tcm.methods.erm import ERMConfig
+from tcm.methods.self_training import SelfTrainingConfig
+from tcm.nn.backbone import BackboneConfig
 from tcm.pipeline.config import FitConfig
-from tcm.training.device import has_accelerator
+from tcm.training.device import Precision, computes_bf16, has_accelerator
 
 SOURCE_ONLY, WITH_MECHANISMS, WITHOUT = "erm", "tcm", "tcm-control"
-FROZEN = (SOURCE_ONLY, "a2lp")
+FROZEN = (SOURCE_ONLY, "self-training")
 RIVALS = ("cdan-e", "mcc", "fixmatch")
 STAGE_ONE = "mechanisms"  # the name of its folder
 BATCH, MECHANISM_BATCH, SMALL_K = 32, 8, 4
@@ -114,7 +115,7 @@ def make_plan(config: FitConfig, task: Task) -> Plan:
     first = SMALL_MECHANISM_STEPS if small else epochs_in_steps(images, one_batch, *MECHANISM_STEPS)
     usual = 1 if frozen else epochs_in_steps(images, batch, *(SMALL_STEPS if small else STEPS))
     return Plan(
-        data,
+        whole_images(data, config.backbone) if frozen else data,
         methods,
         frozen,
         k,
@@ -124,6 +125,18 @@ def make_plan(config: FitConfig, task: Task) -> Plan:
         mechanism_batch=one_batch,
         held_out=held_out,
     )
+
+
+def whole_images(data: DataConfig, backbone: BackboneConfig) -> DataConfig:
+    """The config without crops, if it names none and the network takes images of that size.
+
+    A network that is not trained sees no random crops, so the borders of the images need not be cut off.
+    """
+    whole = data.resolved().size
+    assert whole is not None
+    if data.crop is not None or backbone.resolved(small_images=False).fixed_side() not in (None, whole):
+        return data
+    return dataclasses.replace(data, crop=whole)
 
 
 def epochs_in_steps(images: int, batch: int, epochs: int, least: int, most: int) -> int:
@@ -151,7 +164,7 @@ def require_consistent(config: FitConfig, frozen: bool, k: int | str) -> None:
 def method_settings(name: str, config: FitConfig, plan: Plan) -> MethodConfig:
     """The settings of a method of the plan."""
     if plan.frozen:
-        return ERMConfig(frozen=True) if name == SOURCE_ONLY else A2LPConfig(frozen=True)
+        return ERMConfig(frozen=True) if name == SOURCE_ONLY else SelfTrainingConfig()
     if name == WITH_MECHANISMS:
         return config.method
     kind = METHODS[name]
@@ -172,10 +185,15 @@ def train_config(name: str, config: FitConfig, plan: Plan, out: Path) -> TrainCo
         save_every=config.save_every,
         device=config.device,
         devices=config.devices,
-        precision=config.precision,
+        precision=precision_of(config, plan),
         backbone=config.backbone,
         mechanisms=out / STAGE_ONE if name == WITH_MECHANISMS else None,
     )
+
+
+def precision_of(config: FitConfig, plan: Plan) -> Precision:
+    """The precision of a fit. Features that nothing is trained through are as good in bf16, and sooner there."""
+    return "bf16" if plan.frozen and config.precision == "auto" and computes_bf16(config.device) else config.precision
 
 
 def mechanisms_config(config: FitConfig, plan: Plan) -> MechanismsConfig:
@@ -199,7 +217,7 @@ def described(plan: Plan, task: Task) -> str:
     source, target = (f"{printable(store.name)} ({len(store)} images)" for store in task)
     start = f"{source} → {target}, {len(task.source.classes)} classes, images of side {task.source.size}"
     if plan.frozen:
-        return f"{start}. A linear classifier and label propagation on pretrained features, without training."
+        return f"{start}. A linear classifier and self-training on pretrained features; no network is trained."
     about = f"{plan.k} mechanisms in {plan.mechanism_steps} steps" if plan.has_stage_one else "no mechanisms"
     return f"{start}. {', '.join(plan.methods)} with {plan.steps} steps each; {about}."
 

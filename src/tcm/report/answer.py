@@ -16,6 +16,7 @@ IN_WORDS = {
     "erm": "Source only: a classifier trained on source images alone",
     "tcm": "TCM with counterfactuals",
     "tcm-control": "TCM without counterfactuals",
+    "self-training": "Self-training on pretrained features",
 }
 FROZEN_IN_WORDS = {
     "erm": "Source only: a linear classifier on pretrained features",

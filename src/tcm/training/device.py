@@ -87,6 +87,15 @@ def resolved_device(device: str, precision: str) -> tuple[Accelerator, Literal["
     return accelerator, "bf16" if precision == "bf16" else "fp32"
 
 
+def computes_bf16(device: str) -> bool:
+    """Whether bf16 is faster than fp32 on this device: on GPUs that have it, and CPUs with instructions for it."""
+    accelerator = accelerator_of(device)
+    if accelerator == "cuda":
+        return torch.cuda.is_bf16_supported()
+    known = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return accelerator == "cpu" and any(getattr(torch.cpu, name, bool)() for name in known)
+
+
 def inference_on(device: str, precision: str, gpu: int = 0) -> Inference:
     """This device and precision, for what trains nothing; `gpu` is the number of the GPU."""
     accelerator, precision = resolved_device(device, precision)
