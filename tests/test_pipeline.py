@@ -285,7 +285,7 @@ def test_small_images_have_both_stages_and_photographs_have_not(digits: Task, mo
     assert plan_of(digits, k=0).stages == ("erm", "tcm-control")
     assert plan_of(digits, k=0, compare=True).methods == ("erm", "cdan-e", "mcc", "fixmatch", "tcm-control")
     monkeypatch.setattr(DataConfig, "is_small", property(lambda _: False))
-    assert plan_of(digits).methods == ("erm", "a2lp")  # no GPU
+    assert plan_of(digits).methods == ("erm", "self-training")  # no GPU
     assert plan_of(digits, frozen=False).stages == ("erm", "tcm-control")
     assert plan_of(digits, frozen=False, k=4).stages == ("erm", "mechanisms", "counterfactuals", "tcm")
     with pytest.raises(InputError, match="`k` is not used"):

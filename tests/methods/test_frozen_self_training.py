@@ -1,4 +1,4 @@
-"""Self-training on features that are not trained: standardised domains, growing shares of the target, one classifier."""
+"""Self-training on features that are not trained: standardised domains, growing shares of the target."""
 
 import numpy as np
 import pytest

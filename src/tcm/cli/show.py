@@ -34,7 +34,8 @@ def scores_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Estima
     held_out = has_held_out(summaries)
     accuracies = ("target accuracy", "mean per class", SOURCE_HEADINGS[held_out], *map(printable, domains))
     for heading in ("method", *accuracies, "selected by", "time"):
-        table.add_column(heading, justify="left" if heading in ("method", "selected by") else "right")
+        left, whole = heading in ("method", "selected by"), heading == "method"  # a name is never cut off
+        table.add_column(heading, justify="left" if left else "right", no_wrap=whole)
     for summary in summaries:
         accuracy = [summary["target"][key] for key in ("accuracy", "mean_class_accuracy")]
         cells = ["no labels" if value is None else f"{100 * value:.1f} %" for value in accuracy]
@@ -48,7 +49,7 @@ def estimates_table(summaries: Sequence[dict[str, Any]], estimates: Sequence[Est
     """One row per run on a target without labels: its estimated accuracy, the source accuracy and the time."""
     source, target = summaries[0]["source"]["name"], summaries[0]["target"]["name"]
     table = Table(title=f"{printable(source)} → {printable(target)}", title_style="bold")
-    table.add_column("method")
+    table.add_column("method", no_wrap=True)
     held_out = has_held_out(summaries)
     for heading in ("estimated target accuracy", SOURCE_HEADINGS[held_out], "time"):
         table.add_column(heading, justify="right")
