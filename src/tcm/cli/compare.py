@@ -51,7 +51,8 @@ def ranking(found: Comparison, names: dict[Path, str]) -> Table:
     cost = f"regret {100 * known.regret:.1f} points on {known.tasks} known tasks, {100 * known.worst:.1f} at worst"
     table = Table(title=f"ranked by {found.ranked_by}\n{cost}", title_style="bold")
     for heading in ("", "run", "method", "score", "estimate", "interval", "classes used"):
-        table.add_column(heading, justify="left" if heading in ("run", "method") else "right")
+        justify = "left" if heading in ("run", "method") else "right"
+        table.add_column(heading, justify=justify, no_wrap=heading == "method", overflow="fold")
     for place, each in enumerate(found.runs, start=1):
         low, high = 100 * each.estimate.low, 100 * each.estimate.high
         numbers = f"{each.score:.3f}", f"{100 * each.estimate.accuracy:.0f} %", f"{low:.0f} to {high:.0f} %"
