@@ -24,6 +24,7 @@ from tcm.data.store import ImageStore
 from tcm.data.task import DataConfig, Task, load_task
 from tcm.errors import InputError
 from tcm.estimation.estimate import Estimate
+from tcm.nn.backbone import BackboneConfig
 from tcm.pipeline import preflight
 from tcm.pipeline.choice import chosen_by
 from tcm.pipeline.config import FitConfig
@@ -290,6 +291,24 @@ def test_small_images_have_both_stages_and_photographs_have_not(digits: Task, mo
     assert plan_of(digits, frozen=False, k=4).stages == ("erm", "mechanisms", "counterfactuals", "tcm")
     with pytest.raises(InputError, match="`k` is not used"):
         plan_of(digits, k=4)
+
+
+def test_a_network_that_is_not_trained_sees_whole_images_in_bf16_where_that_is_fast(
+    digits: Task, monkeypatch: pytest.MonkeyPatch
+):
+    photographs = DataConfig(source_dir=Path("photos"), target_dir=Path("cliparts"))
+
+    def plan(fast: bool, **settings: Any) -> Any:
+        monkeypatch.setattr("tcm.pipeline.plan.computes_bf16", lambda device: fast)
+        return make_plan(replace(FitConfig(data=photographs, device="cpu", frozen=True), **settings), digits)
+
+    assert (plan(fast=True).precision, plan(fast=False).precision) == ("bf16", "auto")
+    assert plan(fast=True, precision="fp32").precision == "fp32"
+    assert plan(fast=True).data.crop == 256
+    assert plan(fast=True, data=replace(photographs, crop=200)).data.crop == 200
+    transformer = BackboneConfig("vit_base_patch16_224")  # takes images of one size only
+    assert plan(fast=True, backbone=transformer).data.crop is None
+    assert plan(fast=True, frozen=False).precision == "auto"
 
 
 def test_every_rival_can_be_tried_before_the_first_step(digits: Task, tmp_path: Path):

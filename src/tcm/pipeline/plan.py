@@ -48,6 +48,7 @@ class Plan:
     mechanism_steps: int
     mechanism_batch: int
     held_out: float
+    precision: Precision = "auto"
 
     @property
     def has_stage_one(self) -> bool:
@@ -114,6 +115,7 @@ def make_plan(config: FitConfig, task: Task) -> Plan:
     one_batch = min(MECHANISM_BATCH, *map(len, task)) if one.batch is None else one.batch
     first = SMALL_MECHANISM_STEPS if small else epochs_in_steps(images, one_batch, *MECHANISM_STEPS)
     usual = 1 if frozen else epochs_in_steps(images, batch, *(SMALL_STEPS if small else STEPS))
+    fast = frozen and config.precision == "auto" and computes_bf16(config.device)
     return Plan(
         whole_images(data, config.backbone) if frozen else data,
         methods,
@@ -124,6 +126,8 @@ def make_plan(config: FitConfig, task: Task) -> Plan:
         mechanism_steps=first if one.steps is None else one.steps,
         mechanism_batch=one_batch,
         held_out=held_out,
+        # Features of a network that is not trained are as good in bf16, and sooner there.
+        precision="bf16" if fast else config.precision,
     )
 
 
@@ -185,15 +189,10 @@ def train_config(name: str, config: FitConfig, plan: Plan, out: Path) -> TrainCo
         save_every=config.save_every,
         device=config.device,
         devices=config.devices,
-        precision=precision_of(config, plan),
+        precision=plan.precision,
         backbone=config.backbone,
         mechanisms=out / STAGE_ONE if name == WITH_MECHANISMS else None,
     )
-
-
-def precision_of(config: FitConfig, plan: Plan) -> Precision:
-    """The precision of a fit. Features that nothing is trained through are as good in bf16, and sooner there."""
-    return "bf16" if plan.frozen and config.precision == "auto" and computes_bf16(config.device) else config.precision
 
 
 def mechanisms_config(config: FitConfig, plan: Plan) -> MechanismsConfig:
@@ -207,7 +206,7 @@ def mechanisms_config(config: FitConfig, plan: Plan) -> MechanismsConfig:
         save_every=config.save_every,
         device=config.device,
         devices=config.devices,
-        precision=config.precision,
+        precision=plan.precision,
         bank=config.mechanisms.bank,
     )
 
