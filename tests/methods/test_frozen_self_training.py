@@ -1,8 +1,9 @@
-"""Self-training on features that are not trained: standardised domains, growing shares of the target."""
+"""Self-training on features that are not trained: normalised domains, growing shares of the target."""
 
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import fractional_matrix_power
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from tcm.data.augment import as_input
 from tcm.data.task import DataConfig, Task
 from tcm.methods.frozen_erm import STRENGTH
 from tcm.methods.method import Problem, TaskFeatures
-from tcm.methods.self_training import SelfTraining, SelfTrainingConfig, most_confident, standardisation
+from tcm.methods.self_training import SelfTraining, SelfTrainingConfig, moments, most_confident
 from tcm.nn.backbone import Backbone
 from tcm.nn.label_propagation import propagated_labels
 from tcm.training.run_folder import Run
@@ -48,23 +49,43 @@ def test_a_shifted_and_scaled_target_is_recognised():
     method = fitted(features)
     found = method.predict(features.target).argmax(dim=1)
     assert float((found == features.labels).float().mean()) > 0.95
-    # What the features say without standardisation: the test would mean nothing if it were as good.
+    # What the features say without normalisation: the test would mean nothing if it were as good.
     raw = propagated_labels(features.source, features.labels, features.target, CLASSES, method.config.propagation)
     assert float((raw.argmax(dim=1) == features.labels).float().mean()) < 0.7
 
 
+def of_length_one(values: np.ndarray) -> np.ndarray:
+    return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+
+def normalised(given: Tensor, shrinkage: float) -> np.ndarray:
+    """The normalisation by hand: standardised, and whitened by the covariance plus a multiple of the unit matrix."""
+    values = given.double().numpy()
+    sd = values.std(axis=0)
+    values = of_length_one((values - values.mean(axis=0)) / (sd + 1e-3 * sd.mean()))
+    values -= values.mean(axis=0)
+    covariance = values.T @ values / len(values)
+    added = shrinkage * np.trace(covariance) / min(values.shape)
+    return of_length_one(values @ fractional_matrix_power(covariance + added * np.eye(len(covariance)), -0.5))
+
+
+@pytest.mark.parametrize("images", [200, 20], ids=["more images than features", "more features than images"])
+@pytest.mark.parametrize("shrinkage", [0.1, 30.0])
+def test_a_domain_is_standardised_and_its_largest_directions_are_shrunk(images: int, shrinkage: float):
+    generator = torch.Generator().manual_seed(0)
+    mixing = torch.randn(40, 40, generator=generator) * torch.linspace(0.1, 3, 40)
+    features = torch.randn(images, 40, generator=generator) @ mixing.T + 2
+    found = moments(features, shrinkage)(features)
+    np.testing.assert_allclose(found.numpy(), normalised(features, shrinkage), atol=2e-3)
+    # Whitened more, they are others: the comparison can fail.
+    assert np.abs(found.numpy() - normalised(features, shrinkage / 100)).max() > 0.05
+
+
 def test_the_last_classifier_is_fitted_to_the_source_and_to_all_labels_of_the_target():
-    """One round, by hand: standardise, propagate, and fit a logistic regression to both domains."""
+    """One round, by hand: normalise, propagate, and fit a logistic regression to both domains."""
     features = domains(shift=1.0, scale=2.0)
     method = fitted(features, rounds=1)
-
-    def by_hand(given: Tensor) -> np.ndarray:
-        values = given.double().numpy()
-        sd = values.std(axis=0)
-        values = (values - values.mean(axis=0)) / (sd + 1e-3 * sd.mean())
-        return values / np.linalg.norm(values, axis=1, keepdims=True)
-
-    source, target = by_hand(features.source), by_hand(features.target)
+    source, target = (normalised(part, method.config.shrinkage) for part in (features.source, features.target))
     tensors = (torch.from_numpy(part).float() for part in (source, target))
     first, second = tensors
     labels = propagated_labels(first, features.labels, second, CLASSES, method.config.propagation).argmax(dim=1)
@@ -84,7 +105,7 @@ def test_the_most_confident_share_is_taken():
 
 @pytest.mark.parametrize("features", [torch.ones(1, 4), torch.ones(5, 4), torch.zeros(3, 4)], ids=str)
 def test_features_that_do_not_vary_stay_finite(features: Tensor):
-    assert standardisation(features)(features).isfinite().all()
+    assert moments(features, shrinkage=30)(features).isfinite().all()
 
 
 def test_a_run_has_one_step_and_its_model_predicts_as_it_did(digits: Task, tmp_path):

@@ -13,6 +13,7 @@ from torch import Tensor
 from tcm.errors import InputError
 from tcm.nn import backbone
 from tcm.nn.backbone import BackboneConfig
+from tcm.nn.vector_net import vector_backbone
 
 WEIGHTS_SEED = 3
 
@@ -168,3 +169,28 @@ def test_a_hub_that_answers_with_an_error_is_reached(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(backbone.urllib.request, "urlopen", refuses)
     monkeypatch.setattr(backbone, "_in_hub_cache", lambda _: False)
     backbone.require_hub("resnet18")
+
+
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "swin_tiny_patch4_window7_224", "vit_tiny_patch16_224"])
+def test_the_maximum_over_positions_is_a_second_half_of_the_features(name: str):
+    """Of maps with channels first and last, and of tokens."""
+    backbone = BackboneConfig(name, pretrained=False).build().eval()
+    images = torch.rand(2, 3, 224, 224)
+    with torch.no_grad():
+        plain = backbone(images)
+        last = backbone.last_layer(images)
+        backbone.add_maximum()
+        found = backbone(images)
+    assert found.shape == (2, backbone.width)
+    torch.testing.assert_close(found[:, : backbone.features], plain)
+    channels_first = name in ("resnet18", "convnext_atto")
+    one = last[1] if channels_first else last[1].movedim(-1, 0)
+    expected = [max(channel.flatten().tolist()) for channel in one]
+    assert found[1, backbone.features :].tolist() == pytest.approx(expected)
+
+
+def test_a_network_for_vectors_has_no_maximum_over_positions():
+    backbone = vector_backbone(5, [4])
+    backbone.add_maximum()
+    assert backbone.width == backbone.features == 4
+    assert backbone(torch.rand(3, 5)).shape == (3, 4)

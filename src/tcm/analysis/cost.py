@@ -71,12 +71,15 @@ class NotCounted(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.features, self.images = width, 0
+        self.features, self.width, self.images = width, width, 0
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, width]."""
         self.images += len(x)
         return torch.zeros(len(x), self.features)
+
+    def add_maximum(self) -> None:
+        """Nothing: the maximum of a feature costs no products."""
 
 
 def count_costs(

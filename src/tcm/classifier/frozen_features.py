@@ -15,6 +15,7 @@ from tcm.data.store import ImageStore
 from tcm.data.task import Task, default_cache
 from tcm.errors import InputError
 from tcm.methods.frozen import FrozenMethod
+from tcm.nn.backbone import Backbone
 from tcm.progress import ProgressDisplay
 from tcm.training.device import Compute
 from tcm.training.files import make_folder, write_atomically
@@ -31,10 +32,10 @@ def features_of_task(fabric: Compute, network: Network, task: Task, config: RunC
     That of a frozen network comes from the cache if it is there.
     """
     crop = config.data.view.crop
-    if not (isinstance(network, nn.Module) and is_frozen(network)):
+    if not (isinstance(network, Backbone) and is_frozen(network)):
         source, target = (torch.cat([*run_in_batches(fabric, network, store.images, crop)]) for store in task)
         return source, target
-    how = f"{weights_digest(network)} {crop} {fabric.device.type} {config.precision}"
+    how = f"{weights_digest(network)} {network.width} {crop} {fabric.device.type} {config.precision}"
     folder = (config.data.cache or default_cache()) / "features"
     source, target = (cached_features(fabric, network, store, crop, folder, how) for store in task)
     return source, target
@@ -100,5 +101,6 @@ def computed_features(fabric: Compute, network: nn.Module, store: ImageStore, cr
 def predict_features(method: FrozenMethod, features: Tensor) -> Predictions:
     """The predictions of a method on features that are known already, on the CPU."""
     with torch.inference_mode():
-        logits = torch.cat([method.answer_of(some).logits for some in features.split(BATCH)])
-    return Predictions(logits.float().softmax(dim=1).cpu(), features.float().cpu())
+        answers = [method.answer_of(some) for some in features.split(BATCH)]
+    logits = torch.cat([answer.logits for answer in answers]).float()
+    return Predictions(logits.softmax(dim=1).cpu(), torch.cat([answer.features for answer in answers]).float().cpu())

@@ -4,6 +4,7 @@ This is what the published code of A2LP does (Zhang et al., 2020). It labels the
 cannot predict others. Here the centroids of the classes among the labelled target images then predict any image.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -38,11 +39,17 @@ class Propagation:
         """Whether there are images; a model that was saved has none."""
         return self.task_features is not None
 
-    def __call__(self, network: nn.Module) -> LabelledTarget:
-        """Labels all target images by the features of this network, which must be in evaluation mode."""
+    def __call__(
+        self, network: nn.Module, used: Callable[[Tensor], Tensor] = lambda features: features
+    ) -> LabelledTarget:
+        """Labels all target images by the features of this network, which must be in evaluation mode.
+
+        `used` of the features are those that count.
+        """
         assert self.task_features is not None, "there are no images"
         source, labels, target = self.task_features(network)
-        found = propagated_labels(source, labels, target, self.classes, self.config)
+        target = used(target)
+        found = propagated_labels(used(source), labels, target, self.classes, self.config)
         return LabelledTarget(found, in_single(target))
 
 
@@ -66,7 +73,7 @@ class FrozenA2LP(FrozenMethod):
     def fit(self) -> None:
         """Labels all target images."""
         assert self.propagated is not None
-        found = self.propagation(self.backbone)
+        found = self.propagation(self.backbone, self.means)
         self.propagated.copy_(found.probabilities)
         self.centroids.fit(found.features, found.probabilities)
 
@@ -77,7 +84,8 @@ class FrozenA2LP(FrozenMethod):
 
     def answer_of(self, features: Tensor) -> Answer:
         """The cosines with the class centroids; before the first step they are all 0."""
-        return Answer(self.centroids(features), features)
+        means = self.means(features)
+        return Answer(self.centroids(means), means)
 
     def found_in_training(self) -> dict[str, Tensor]:
         """The propagated labels."""

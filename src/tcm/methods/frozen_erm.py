@@ -1,10 +1,9 @@
 """Source only without training a network: logistic regression on the features of the pretrained backbone."""
 
-import warnings
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import LBFGS
 
 from tcm.data.batch import Batch
 from tcm.methods.frozen import FrozenMethod
@@ -15,15 +14,20 @@ ITERATIONS, TOLERANCE = 1000, 1e-6
 
 
 class FrozenERM(FrozenMethod):
-    """A linear classifier of features of length 1, fitted to the source by multinomial logistic regression."""
+    """A linear classifier of means of length 1, fitted to the source by multinomial logistic regression."""
 
     loss: Tensor  # [], the mean cross-entropy on the source after `fit`; 0 before
 
     def __init__(self, problem: Problem, config: MethodConfig):
         super().__init__(problem, config)
         self.task_features = problem.task_features
-        self.linear = nn.Linear(problem.backbone.features, problem.classes).requires_grad_(False)
+        self.linear = nn.Linear(self.used_width, problem.classes).requires_grad_(False)
         self.register_buffer("loss", torch.zeros(()))
+
+    @property
+    def used_width(self) -> int:
+        """How many features the classifier sees."""
+        return self.backbone.features
 
     @property
     def fitted(self) -> bool:
@@ -38,14 +42,14 @@ class FrozenERM(FrozenMethod):
 
     def fit_linear(self, features: Tensor, labels: Tensor) -> None:
         """Fits the classifier to normalised features [n, width] and their labels [n]."""
-        weight, bias = logistic_regression(features.cpu(), labels.cpu(), self.linear.out_features)
+        weight, bias = logistic_regression(features, labels, self.linear.out_features)
         self.linear.weight.copy_(weight)
         self.linear.bias.copy_(bias)
         self.loss.copy_(F.cross_entropy(self.linear(features), labels).clamp_min(1e-12))
 
     def normalised(self, features: Tensor) -> Tensor:
-        """The input of the linear classifier: features [batch, width], scaled to length 1."""
-        return F.normalize(features, dim=1)
+        """The input of the linear classifier for features of the backbone: the means, scaled to length 1."""
+        return F.normalize(self.means(features), dim=1)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """The cross-entropy on the source. Nothing minimises it further."""
@@ -53,21 +57,25 @@ class FrozenERM(FrozenMethod):
 
     def answer_of(self, features: Tensor) -> Answer:
         """The output of the linear classifier."""
-        return Answer(self.linear(self.normalised(features)), features)
+        seen = self.normalised(features)
+        return Answer(self.linear(seen), seen)
 
 
 def logistic_regression(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Weights [classes, width] and biases [classes] that minimise sum_i H(y_i, softmax(W x_i + b)) + |W|^2 / (2 C)."""
-    from sklearn.exceptions import ConvergenceWarning  # scikit-learn takes a second to import
-    from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits
+    """Weights [classes, width] and biases [classes] that minimise sum_i H(y_i, softmax(W x_i + b)) + |W|^2 / (2 C).
 
-    model = LogisticRegression(C=STRENGTH, tol=TOLERANCE, max_iter=ITERATIONS)
-    # One thread: one order of sums, so that the result is the same each time.
-    with threadpool_limits(1, "blas"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # so many iterations are enough
-        found = model.fit(features.double().numpy(), labels.numpy())
-    weight, bias = torch.from_numpy(found.coef_), torch.from_numpy(found.intercept_)
-    if classes == 2:  # scikit-learn has one row for two classes: half of the difference for each
-        weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-    return weight.float(), bias.float()
+    By L-BFGS in single precision, on the device of the features.
+    """
+    weight, bias = (features.new_zeros(classes, *size).requires_grad_() for size in ((features.shape[1],), ()))
+    optimizer = LBFGS([weight, bias], max_iter=ITERATIONS, tolerance_grad=TOLERANCE, line_search_fn="strong_wolfe")
+    strength = STRENGTH * len(features)  # the loss is a mean over images
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found = F.cross_entropy(F.linear(features, weight, bias), labels) + weight.square().sum() / (2 * strength)
+        found.backward()
+        return found
+
+    with torch.enable_grad():
+        optimizer.step(loss)  # pyright: ignore[reportArgumentType]
+    return weight.detach(), bias.detach()

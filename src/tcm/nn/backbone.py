@@ -98,24 +98,52 @@ class Backbone(nn.Module):
         self.pretrained = pretrained
         self.network = network
         self.features: int = network.num_features  # pyright: ignore[reportAttributeAccessIssue]
+        self.with_maximum = False
         self.register_buffer("mean", torch.tensor(mean).view(shape))
         self.register_buffer("sd", torch.tensor(sd).view(shape))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features [batch, features] of images [batch, 3, height, width] in [0, 1]."""
+        """Features [batch, width] of images [batch, 3, height, width] in [0, 1]."""
+        if self.with_maximum:
+            return self.pooled(self.last_layer(images))
         return self.network((images - self.mean) / self.sd)
 
+    def add_maximum(self) -> None:
+        """From now on the features have a second half: the maximum of each feature over the positions in the image.
+
+        A network for vectors has no positions, and its features stay as they are.
+        """
+        self.with_maximum = hasattr(self.network, "forward_features")
+
+    @property
+    def width(self) -> int:
+        """How many numbers `forward` returns for an image."""
+        return self.features * (1 + self.with_maximum)
+
+    def last_layer(self, images: Tensor) -> Tensor:
+        """The output of the last layer before pooling; `pooled` of it is what `forward` returns."""
+        return self.network.forward_features((images - self.mean) / self.sd)  # pyright: ignore[reportCallIssue]
+
     def maps(self, images: Tensor) -> Tensor:
-        """The last feature maps [batch, channels, height, width]; `pooled` of them is what `forward` returns."""
-        found = self.network.forward_features((images - self.mean) / self.sd)  # pyright: ignore[reportCallIssue]
-        if found.ndim != 4 or getattr(self.network, "output_fmt", "NCHW") != "NCHW":
+        """The output of the last layer, which must be feature maps [batch, channels, height, width]."""
+        found = self.last_layer(images)
+        if found.ndim != 4 or not self.channels_first:
             kind = type(self.network).__name__
             raise InputError(f"the backbone {kind} has no convolutional feature maps; name runs of another backbone")
         return found
 
-    def pooled(self, maps: Tensor) -> Tensor:
-        """Features [batch, features] of feature maps."""
-        return self.network.forward_head(maps)  # pyright: ignore[reportCallIssue]
+    @property
+    def channels_first(self) -> bool:
+        """Whether feature maps are [batch, channels, height, width], not [batch, height, width, channels]."""
+        return getattr(self.network, "output_fmt", "NCHW") == "NCHW"
+
+    def pooled(self, last: Tensor) -> Tensor:
+        """Features [batch, width] of the last layer's output: feature maps, or tokens [batch, tokens, channels]."""
+        found = self.network.forward_head(last)  # pyright: ignore[reportCallIssue]
+        if not self.with_maximum:
+            return found
+        by_channel = last if last.ndim == 4 and self.channels_first else last.movedim(-1, 1)
+        return torch.cat([found, by_channel.flatten(2).amax(dim=2)], dim=1)
 
 
 class SmallNet(nn.Sequential):
