@@ -24,7 +24,8 @@ from tcm.training.run_folder import Run
 def test_the_regression_is_at_the_minimum_of_its_loss(classes: int):
     generator = torch.Generator().manual_seed(0)
     features, labels = torch.randn(60, 5, generator=generator), torch.arange(60) % classes
-    weight, bias = (part.double().numpy() for part in logistic_regression(features, labels, classes))
+    found = logistic_regression(features, labels, classes)
+    weight, bias = (part.double().numpy() for part in found[:2])
     logits = features.double().numpy() @ weight.T + bias
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)

@@ -1,5 +1,7 @@
 """Source only without training a network: logistic regression on the features of the pretrained backbone."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,14 +40,13 @@ class FrozenERM(FrozenMethod):
         """Fits the classifier to all source images that are not held out."""
         assert self.task_features is not None, "there are no images"
         features, labels, _ = self.task_features(self.backbone)
-        self.fit_linear(self.normalised(features), labels)
+        self.set_linear(logistic_regression(self.normalised(features), labels, self.linear.out_features))
 
-    def fit_linear(self, features: Tensor, labels: Tensor) -> None:
-        """Fits the classifier to normalised features [n, width] and their labels [n]."""
-        weight, bias = logistic_regression(features, labels, self.linear.out_features)
-        self.linear.weight.copy_(weight)
-        self.linear.bias.copy_(bias)
-        self.loss.copy_(F.cross_entropy(self.linear(features), labels).clamp_min(1e-12))
+    def set_linear(self, found: "LinearClassifier") -> None:
+        """Makes this the classifier."""
+        self.linear.weight.copy_(found.weight)
+        self.linear.bias.copy_(found.bias)
+        self.loss.copy_(found.loss.clamp_min(1e-12))
 
     def normalised(self, features: Tensor) -> Tensor:
         """The input of the linear classifier for features of the backbone: the means, scaled to length 1."""
@@ -61,8 +62,20 @@ class FrozenERM(FrozenMethod):
         return Answer(self.linear(seen), seen)
 
 
-def logistic_regression(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Weights [classes, width] and biases [classes] that minimise sum_i H(y_i, softmax(W x_i + b)) + |W|^2 / (2 C).
+class LinearClassifier(NamedTuple):
+    """A linear classifier, and how well it fits."""
+
+    weight: Tensor  # [classes, width]
+    bias: Tensor  # [classes]
+    loss: Tensor  # [], the mean cross-entropy on what it was fitted to
+
+    def probabilities(self, features: Tensor) -> Tensor:
+        """Class probabilities [n, classes] of features [n, width]."""
+        return F.linear(features, self.weight, self.bias).softmax(dim=1)
+
+
+def logistic_regression(features: Tensor, labels: Tensor, classes: int) -> LinearClassifier:
+    """The classifier that minimises sum_i H(y_i, softmax(W x_i + b)) + |W|^2 / (2 C) of features [n, width].
 
     By L-BFGS in single precision, on the device of the features.
     """
@@ -78,4 +91,5 @@ def logistic_regression(features: Tensor, labels: Tensor, classes: int) -> tuple
 
     with torch.enable_grad():
         optimizer.step(loss)  # pyright: ignore[reportArgumentType]
-    return weight.detach(), bias.detach()
+    weight, bias = weight.detach(), bias.detach()
+    return LinearClassifier(weight, bias, F.cross_entropy(F.linear(features, weight, bias), labels))

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tcm.methods.frozen_erm import FrozenERM
-from tcm.methods.method import MethodConfig, Problem
+from tcm.methods.frozen_erm import FrozenERM, LinearClassifier, logistic_regression
+from tcm.methods.method import MethodConfig, Problem, TaskFeatures
 from tcm.methods.tcm.pseudo_labels import divided_by
 from tcm.nn.label_propagation import PropagationConfig, propagated_labels
 from tcm.nn.losses import in_single
@@ -65,6 +65,14 @@ class Moments(NamedTuple):
         return F.normalize(points + (along * (self.factors - 1)) @ self.directions.T, dim=1)
 
 
+class SelfTrained(NamedTuple):
+    """What self-training finds."""
+
+    moments: Moments  # of the target
+    classifier: LinearClassifier  # of features that are normalised by them
+    probabilities: Tensor  # [target images, classes], by this classifier
+
+
 class SelfTraining(FrozenERM, config=SelfTrainingConfig):
     """A linear classifier of normalised features, fitted to the source and to labels that it gave to the target."""
 
@@ -82,27 +90,36 @@ class SelfTraining(FrozenERM, config=SelfTrainingConfig):
     def fit(self) -> None:
         """Labels all target images and fits the classifier, in all rounds."""
         assert self.task_features is not None, "there are no images"
-        source, labels, target = self.task_features(self.backbone)
-        of_source, of_target = (moments(features, self.config.shrinkage) for features in (source, target))
-        for name, value in of_target._asdict().items():
+        found = self_trained(self.task_features(self.backbone), self.linear.out_features, self.config)
+        for name, value in found.moments._asdict().items():
             self.get_buffer(f"target_{name}").copy_(value)
-        source, target = of_source(source), of_target(target)
-
-        def propagated(points: Tensor, of_points: Tensor) -> Tensor:
-            return propagated_labels(points, of_points, target, self.linear.out_features, self.config.propagation)
-
-        found = propagated(source, labels)
-        for number in range(1, self.config.rounds + 1):
-            chosen = most_confident(found, number / self.config.rounds)
-            given, of_given = torch.cat([source, target[chosen]]), torch.cat([labels, found[chosen].argmax(dim=1)])
-            self.fit_linear(given, of_given)
-            if number < self.config.rounds:
-                mean = (self.linear(target).softmax(dim=1) + propagated(given, of_given)) / 2
-                found = divided_by(mean.mean(dim=0), mean)
+        self.set_linear(found.classifier)
 
     def normalised(self, features: Tensor) -> Tensor:
         """Features [batch, width], normalised as those of the target: the classifier is for target images."""
         return Moments(*(self.get_buffer(f"target_{name}") for name in Moments._fields))(features)
+
+
+def self_trained(features: TaskFeatures, classes: int, config: SelfTrainingConfig) -> SelfTrained:
+    """The classifier of a target, from features of both domains and the labels of the source."""
+    labels, of_target = features.labels, moments(features.target, config.shrinkage)
+    source, target = moments(features.source, config.shrinkage)(features.source), of_target(features.target)
+
+    def propagated(points: Tensor, of_points: Tensor) -> Tensor:
+        return propagated_labels(points, of_points, target, classes, config.propagation)
+
+    def with_most_confident(found: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        """The source and this share of the target, and their labels."""
+        chosen = most_confident(found, share)
+        return torch.cat([source, target[chosen]]), torch.cat([labels, found[chosen].argmax(dim=1)])
+
+    found = propagated(source, labels)
+    for number in range(1, config.rounds):
+        given = with_most_confident(found, number / config.rounds)
+        mean = (logistic_regression(*given, classes).probabilities(target) + propagated(*given)) / 2
+        found = divided_by(mean.mean(dim=0), mean)
+    classifier = logistic_regression(*with_most_confident(found, share=1), classes)
+    return SelfTrained(of_target, classifier, classifier.probabilities(target))
 
 
 def unit_moments(width: int) -> Moments:
