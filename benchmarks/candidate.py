@@ -10,10 +10,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from tcm.data.batch import Batch
 from tcm.methods.icon import equal_ranks
 from tcm.methods.method import Problem
+from tcm.methods.self_training import SelfTrainingConfig, self_trained
+from tcm.methods.tcm.centroids import matching_scale
 from tcm.methods.tcm.control import ControlConfig
 from tcm.methods.tcm.tcm import TCM
 from tcm.nn.heads import classifier
@@ -22,6 +25,7 @@ from tcm.nn.schedules import inverse_decay, ramp_up
 
 LARGEST = 5  # features whose order must agree for two images to be of one cluster, as in ICON
 MOMENTUM = 0.98  # of the running mean of the classes' frequencies
+CONFIDENCE = 0.85  # mean of the first labels
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class CandidateConfig(ControlConfig):
     """The classifier is the cosine between features and class weights, divided by this. 0: a linear classifier."""
     balance: float = 0.0
     """Source images are weighted by the frequency of their class to the power of minus this."""
+    start: bool = False
+    """The first round starts with labels, as the later ones do: those of self-training on the pretrained features."""
+    maximum: bool = False
+    """The features of the backbone are the mean and the maximum over positions, not only the mean."""
 
 
 class Mixture(NamedTuple):
@@ -56,8 +64,11 @@ class Candidate(TCM, config=CandidateConfig):
     frequency: Tensor  # [classes], the running mean of the shares of the classes among source images
 
     def __init__(self, problem: Problem, config: CandidateConfig):
+        if config.maximum:
+            problem.backbone.add_maximum()
         super().__init__(problem, config)
-        self.settings = config
+        self.settings, self.task_features = config, problem.task_features
+        self.started = not config.start or self.former is None
         width = config.recipe.bottleneck
         if config.head_temperature:
             self.classifier = CosineHead(width, problem.classes, config.head_temperature)
@@ -110,6 +121,35 @@ class Candidate(TCM, config=CandidateConfig):
         self.frequency.lerp_(shares, 1 - MOMENTUM)
         weights = self.frequency.clamp_min(1e-4)[labels] ** -self.settings.balance
         return weights / weights.mean()
+
+    def has_labels(self, number: int) -> bool:
+        """Whether there are labels of all target images when the round of this number begins."""
+        return number > 0 or self.settings.start
+
+    def update(self, batch: Batch, progress: float, optimizers: dict[str, Optimizer]) -> dict[str, Tensor]:
+        """One gradient step; before the first, the labels of self-training, unless a run is resumed."""
+        if not self.started:
+            assert self.former is not None
+            if not self.former.any():
+                self.former.copy_(self.first_labels())
+            self.started = True
+        return super().update(batch, progress, optimizers)
+
+    def first_labels(self) -> Tensor:
+        """The labels of self-training on the pretrained features: probabilities [target images, classes].
+
+        They are made as confident as those of a trained network, because only confident labels are used.
+        """
+        assert self.task_features is not None
+        classes, backbone = len(self.frequency), self.backbone
+        self.eval()
+        before, _ = backbone.with_maximum, backbone.add_maximum()
+        features = self.task_features(backbone)
+        backbone.with_maximum = before
+        with torch.autocast(features.target.device.type, enabled=False):
+            logits = self_trained(features, classes, SelfTrainingConfig()).probabilities.clamp_min(1e-12).log()
+        self.train()
+        return (matching_scale(logits, CONFIDENCE) * logits).softmax(dim=1)
 
     def lr_factor(self, progress: float) -> float:
         """The factor of the learning rates at progress p of the round."""

@@ -116,3 +116,24 @@ def test_rare_classes_count_more(screening: ModuleType):
     weights = method.class_weights(random_batch().labels)  # pyright: ignore[reportCallIssue]
     assert weights.mean().item() == pytest.approx(1)
     assert weights[1] > weights[2] > weights[0]
+
+
+def test_the_first_round_can_start_with_labels_of_self_training(
+    screening: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = ["--steps", "2", "--batch", "8", "--device", "cpu", "--quiet", "--out", str(tmp_path / "run")]
+    options = ["--data.benchmark", "digits", "--method.start", "--method.maximum", "--method.rounds", "2"]
+    monkeypatch.setattr("sys.argv", ["screening.py", "run", *words, *options])
+    seen: list[torch.Tensor] = []
+    candidate = sys.modules["candidate"].Candidate
+    pseudo_labels = candidate.pseudo_labels
+    monkeypatch.setattr(
+        candidate, "pseudo_labels", lambda self, *args: seen.append(self.former.clone()) or pseudo_labels(self, *args)
+    )
+    with pytest.raises(SystemExit) as ended:
+        screening.main()
+    assert ended.value.code == 0
+    first, second = seen
+    torch.testing.assert_close(first.sum(dim=1), torch.ones(len(first)))
+    assert first.amax(dim=1).mean().item() == pytest.approx(0.85, abs=0.01)
+    assert not torch.equal(first, second), "the second round has labels of the first"

@@ -155,7 +155,7 @@ class Method(Learner):
         self.recipe = recipe = config.recipe
         self.backbone = problem.backbone
         self.inverse = problem.inverse
-        self.bottleneck = bottleneck(problem.backbone.features, recipe.bottleneck)
+        self.bottleneck = bottleneck(problem.backbone.width, recipe.bottleneck)
         self.classifier: nn.Module = classifier(recipe.bottleneck, problem.classes)
         self.extra_metrics: dict[str, Tensor] = {}  # set by `losses`, for metrics.jsonl; names contain a slash
 

@@ -126,11 +126,15 @@ class TCM(Method, config=TCMConfig):
         """
         number, within = self.place(progress)
         predicted = target.detach().softmax(dim=1)
-        if number == 0 or self.former is None:
+        if self.former is None or not self.has_labels(number):
             return self.labeller(predicted), ramp_up(within)
         assert batch.target_indices is not None
         found = self.labeller(predicted, self.former[batch.target_indices], max(0.0, 1 - 2 * within))
         return found, min(1.0, 20 * within)
+
+    def has_labels(self, number: int) -> bool:
+        """Whether there are labels of all target images when the round of this number begins."""
+        return number > 0
 
     def features(self, images: Tensor) -> Tensor:
         """The input of the classifier: [batch, bottleneck], in single precision like all that follows the backbone."""
