@@ -29,7 +29,7 @@ from tcm.training.run_config import open_stream, require_valid_numbers
 from tcm.training.run_folder import Run
 
 EVALUATIONS = 10  # of a run
-SECONDS_OF_FIT = 1.4e-4  # of self-training, per image and class: 60 s for 6,792 images of 65 classes on one CPU core
+SECONDS_OF_FIT = 1.4e-4  # of self-training, per image and class: 60 s for 6,792 images of 65 classes on two CPU cores
 
 
 class TimeEstimate(NamedTuple):
