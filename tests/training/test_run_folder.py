@@ -39,11 +39,14 @@ def test_a_process_killed_at_its_first_write_leaves_a_usable_folder(tmp_path: Pa
     assert Run(folder).config() == {"seed": 0}
 
 
-def test_a_start_that_is_undone_leaves_an_empty_folder(run: Run):
+@pytest.mark.parametrize("new", [True, False])
+def test_a_start_that_is_undone_leaves_nothing(tmp_path: Path, new: bool):
+    run = Run(tmp_path / "run" if new else tmp_path)
+    run.start({"seed": 0})
     run.require_inputs(["a", "b"])
     run.write_environment("cpu")
     run.undo_start()
-    assert list(run.folder.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     Run(run.folder).start({"seed": 1})
 
 

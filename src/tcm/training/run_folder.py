@@ -112,6 +112,7 @@ class Run:
         self.environment_file = folder / "environment.json"
         self.inputs_file = folder / "inputs.json"
         self.judgement_file = folder / "mechanisms.json"
+        self._made = False  # whether this object made the folder
         self._lock: AcquireReturnProxy | None = None
         self._fence: Fence | None = None
 
@@ -139,6 +140,7 @@ class Run:
 
     def start(self, config: dict[str, Any]) -> None:
         """Creates the folder, or checks that it holds a run of the same configuration; takes its lock."""
+        self._made = not os.path.isdir(self.folder)
         make_folder(self.folder)
         if not self.exists and holds_files(self.folder):
             raise InputError("out", f"{self.folder} is not empty and holds no run; choose a new or empty folder")
@@ -182,7 +184,8 @@ class Run:
             raise
 
     def undo_start(self) -> None:
-        """Removes the files of a run that has saved nothing, so that a corrected command may use the folder."""
+        """Removes the files of a run that has saved nothing, so that a corrected command may use the folder, and the
+        folder itself if it is new."""
         if self.state_file.exists() or self.metrics_file.exists() or not (self._fence and self._fence.held):
             return  # it has saved something, or the files are those of a successor
         written = (self.config_file, self.inputs_file, self.judgement_file, self.environment_file, self._fence.file)
@@ -191,6 +194,9 @@ class Run:
         with suppress(PermissionError):  # Windows: there the file is open, and goes when the lock is released
             (self.folder / ".lock").unlink(missing_ok=True)
         self.release()
+        if self._made:
+            with suppress(OSError):  # another process has written into it
+                self.folder.rmdir()
 
     def config(self) -> dict[str, Any]:
         """The configuration that the run was started with; an error if another version of tcm wrote it."""
